@@ -1,0 +1,354 @@
+"""The typed schema of a rig file. Unknown keys are errors; units are last in each name.
+
+Names of engine settings are vLLM's own (`max_num_seqs` is `--max-num-seqs`).
+"""
+
+import enum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+type JsonValue = str | int | float | bool | None | list[Any] | dict[str, Any]
+
+Seconds = Annotated[float, Field(gt=0)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
+class Model(BaseModel):
+    """A frozen value whose keys are all known; the docstring after each field is its documentation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class RuntimeKind(enum.StrEnum):
+    """How the engine runs."""
+
+    DOCKER = "docker"
+    PROCESS = "process"
+
+
+class SecretRef(Model):
+    """Where a secret is; never the secret. Exactly one of the three."""
+
+    env: str | None = None
+    """Name of an environment variable of the daemon."""
+    file: str | None = None
+    """Path of a file whose first line is the secret; mode 0600 is expected."""
+    credential: str | None = None
+    """Name of a systemd credential (`LoadCredential=`)."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> "SecretRef":
+        if sum(value is not None for value in (self.env, self.file, self.credential)) != 1:
+            raise ValueError("give exactly one of env, file, credential")
+        return self
+
+
+class Speculative(Model):
+    """vLLM's speculative configuration; other keys of it go into `extra`."""
+
+    method: str
+    """`mtp`, `ngram`, `eagle3`, ..."""
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=32)]
+    """Draft tokens a step."""
+    model: str | None = None
+    """Draft model, for the methods that have one."""
+    draft_sample_method: str | None = None
+    """`greedy` or `probabilistic` (vLLM's own names)."""
+    extra: dict[str, JsonValue] = Field(default_factory=dict)
+    """Any other key of vLLM's speculative configuration, passed as it is."""
+
+
+class Arguments(Model):
+    """vLLM's settings by their own names. A setting left out is not passed: vLLM's default holds."""
+
+    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None
+    """Cards that share the model."""
+    max_model_len: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Longest context in tokens."""
+    max_num_seqs: Annotated[int, Field(ge=1)] | None = None
+    """Most requests in one batch."""
+    max_num_batched_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Most tokens in one step."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of each card's memory that vLLM may use."""
+    kv_cache_memory_bytes: Annotated[int, Field(ge=1)] | None = None
+    """KV pool of each card in bytes; takes precedence over gpu_memory_utilization."""
+    kv_cache_dtype: str | None = None
+    mamba_ssm_cache_dtype: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    attention_backend: str | None = None
+    """`FLASHINFER`, `FLASH_ATTN`, ...; the flag where the version reads it, the variable where not."""
+    block_size: Annotated[int, Field(ge=1)] | None = None
+    enable_prefix_caching: bool | None = None
+    enable_prompt_tokens_details: bool | None = None
+    """Lets answers say how many prompt tokens came from the cache; warm-up proofs use it."""
+    enforce_eager: bool | None = None
+    async_scheduling: bool | None = None
+    disable_custom_all_reduce: bool | None = None
+    language_model_only: bool | None = None
+    trust_remote_code: bool | None = None
+    chat_template: str | None = None
+    """Path of a chat template, as the engine sees it (inside the container)."""
+    default_chat_template_kwargs: dict[str, JsonValue] | None = None
+    enable_auto_tool_choice: bool | None = None
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    speculative: Speculative | None = None
+    """Rendered as `--speculative-config`."""
+    extra: dict[str, JsonValue] = Field(default_factory=dict)
+    """Any other vLLM flag by name without the dashes, for example `swap-space: 4`."""
+
+
+class Mount(Model):
+    """A folder or file of the host that the engine's container sees."""
+
+    source: str
+    """Path on the host (`~` is the daemon's home)."""
+    target: str
+    """Path in the container."""
+    read_only: bool = False
+    create: bool = False
+    """Make the source folder when it is missing (caches); otherwise a missing source is an error."""
+
+
+class Ulimit(Model):
+    """A resource limit of the container; -1 is unlimited."""
+
+    soft: int
+    hard: int
+
+
+class Docker(Model):
+    """How the engine's container is made. rigd owns restarts: its restart policy is always `no`."""
+
+    image: str
+    """Image with a tag or, better, a digest. A floating tag such as `latest` is refused."""
+    container: Slug
+    """Name of the container."""
+    gpus: Literal["all", "none"] | tuple[int, ...] = "all"
+    """Cards the container gets: `all`, `none`, or their indices."""
+    gpu_injection: Literal["gpus", "cdi", "runtime"] = "gpus"
+    """How cards get in: device request (`docker run --gpus`), CDI, or `runtime: nvidia`."""
+    shm_size: str | None = None
+    """Size of /dev/shm in the container, for example `16gb`; without effect with ipc host."""
+    ipc: Literal["private", "host"] = "private"
+    network: Literal["bridge", "host"] = "bridge"
+    """With bridge the engine's port is published on `engine.host`; with host it binds there itself."""
+    container_port: Port = 8000
+    """Port inside the container, for bridge."""
+    mounts: tuple[Mount, ...] = ()
+    ulimits: dict[str, Ulimit] = Field(default_factory=dict)
+    """For example `memlock: {soft: -1, hard: -1}`."""
+    memory: str | None = None
+    """Memory limit of the container, for example `48gb`; none by default."""
+    pids_limit: int | None = None
+    entrypoint: tuple[str, ...] = ("vllm", "serve")
+    """Command in the image that serves; the arguments follow it."""
+    pull: Literal["missing", "never"] = "missing"
+    """Whether to pull an image that is not there."""
+    user: str | None = None
+
+
+class Process(Model):
+    """How the engine runs as a bare process."""
+
+    executable: tuple[str, ...] = ("vllm", "serve")
+    """Command that serves; the arguments follow it."""
+    working_directory: str | None = None
+    inherit_environment: tuple[str, ...] = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "TMPDIR")
+    """Variables of the daemon that the engine sees; everything else is kept from it."""
+
+
+class Engine(Model):
+    """What to launch."""
+
+    runtime: RuntimeKind
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+")]
+    """vLLM's version, for the table of what differs between versions."""
+    model: str
+    """Hugging Face id or folder, as the engine sees it (inside the container)."""
+    served_model_name: str | None = None
+    """Name that clients use; the model itself if left out."""
+    host: str = "127.0.0.1"
+    """Address to serve on. A tailnet address or 127.0.0.1; 0.0.0.0 opens the box to its whole network."""
+    port: Port = 8000
+    api_key: SecretRef | None = None
+    """Key that clients must send; handed to the engine as `VLLM_API_KEY` through a private file."""
+    environment: dict[str, str | SecretRef] = Field(default_factory=dict)
+    """Variables of the engine; a secret is a reference."""
+    arguments: Arguments = Arguments()
+    docker: Docker | None = None
+    process: Process | None = None
+
+    @model_validator(mode="after")
+    def _runtime_described(self) -> "Engine":
+        if self.runtime is RuntimeKind.DOCKER and self.docker is None:
+            raise ValueError("runtime docker needs a `docker:` section")
+        if self.runtime is RuntimeKind.PROCESS and self.docker is not None:
+            raise ValueError("runtime process takes no `docker:` section")
+        if self.runtime is RuntimeKind.DOCKER and self.process is not None:
+            raise ValueError("runtime docker takes no `process:` section")
+        return self
+
+
+class Canary(Model):
+    """The small completion that proves the engine answers."""
+
+    prompt: str = "The capital of France is"
+    max_tokens: Annotated[int, Field(ge=1, le=64)] = 8
+    expect: str | None = None
+    """Text the answer must contain (case does not matter); None: any text that is not degenerate."""
+    timeout_s: Seconds = 30.0
+    """Deadline of the first canary after the engine is up; later ones go by `stall_deadline_s`."""
+    every_s: Seconds | None = None
+    """How often while the engine looks idle; None: half of `stall_deadline_s`."""
+
+
+class Deadlines(Model):
+    """How long each phase of a start may take, in seconds."""
+
+    gates_s: Seconds = 120.0
+    """Until the machine is clean: old processes, port, GPU memory, disk."""
+    pull_s: Seconds = 7200.0
+    """Image pull."""
+    create_s: Seconds = 120.0
+    """Container or process created."""
+    load_s: Seconds = 1800.0
+    """From the engine's process to `/health` (weights, compile, graphs); first boots compile for ten minutes."""
+    first_answer_s: Seconds = 180.0
+    """From `/health` to the first real completion."""
+    warm_s: Seconds = 900.0
+    """All prefixes proved warm."""
+    check_s: Seconds = 120.0
+    """The engine's own parser on a new configuration."""
+    stop_s: Seconds = 60.0
+    """From TERM to the last process gone; KILL follows after `stop_grace_s`."""
+
+
+class Backoff(Model):
+    """Wait between failed starts: initial * factor^n, at most max, plus or minus jitter."""
+
+    initial_s: Annotated[float, Field(ge=0)] = 1.0
+    factor: Annotated[float, Field(ge=1)] = 2.0
+    max_s: Seconds = 300.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of the wait that is random."""
+
+
+class Supervision(Model):
+    """How one engine is kept serving."""
+
+    probe_interval_s: Seconds = 2.0
+    probe_timeout_s: Seconds = 5.0
+    failure_threshold: Annotated[int, Field(ge=1)] = 3
+    """Consecutive failed probes before the engine counts as down (a dead process counts at once)."""
+    success_threshold: Annotated[int, Field(ge=1)] = 1
+    """Consecutive good probes before it counts as up again."""
+    stall_deadline_s: Seconds = 240.0
+    """Longest time without any progress while work is in flight, or without an answered canary while idle."""
+    stop_grace_s: Seconds = 15.0
+    """From TERM to KILL."""
+    canary: Canary = Canary()
+    deadlines: Deadlines = Deadlines()
+    backoff: Backoff = Backoff()
+    attempts: Annotated[int, Field(ge=1)] = 5
+    """Failures in `attempts_window_s` after which rigd stops trying and says so."""
+    attempts_window_s: Seconds = 3600.0
+    healthy_stretch_s: Seconds = 600.0
+    """Time ready after which the backoff starts from its beginning again."""
+    early_crash_s: Seconds = 60.0
+    """An end sooner than this after ready counts as a failed start."""
+
+
+class Gates(Model):
+    """What must hold before a start."""
+
+    disk_free_gib: Annotated[float, Field(ge=0)] = 5.0
+    """Free space in rigd's state folder and in every writable mount."""
+    shm_free_mib: Annotated[float, Field(ge=0)] = 0.0
+    """Free space in the host's /dev/shm, where the engine uses it (ipc host, or a bare process)."""
+    gpu_memory_used_mib: Annotated[float, Field(ge=0)] = 1000.0
+    """Most memory that may be in use on each card before a start."""
+    gpu_settle_s: Annotated[float, Field(ge=0)] = 5.0
+    """How long the cards' memory must stay below that."""
+
+
+class Prefix(Model):
+    """A prompt beginning that agents share. Either `request`, or `system` and/or `files`."""
+
+    name: Slug
+    request: str | None = None
+    """Path of a JSON file with a chat completion request body; its last user message is the tail."""
+    system: str | None = None
+    """System prompt text."""
+    files: tuple[str, ...] = ()
+    """Files appended to the system prompt, in order, each after a line with its path."""
+    tools: str | None = None
+    """Path of a JSON file with the `tools` array that the clients send."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Prefix":
+        if self.request is not None and (self.system is not None or self.files or self.tools is not None):
+            raise ValueError("give either `request`, or `system`, `files` and `tools`")
+        if self.request is None and self.system is None and not self.files:
+            raise ValueError("give `request`, `system` or `files`")
+        return self
+
+
+class Warm(Model):
+    """How prefixes are warmed and proved."""
+
+    target_hit: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Share of the prefix's tokens that a request with another tail must find cached, less the blocks
+    that the engine never caches (the last partial block; one more with speculative decoding)."""
+    max_sightings: Annotated[int, Field(ge=2)] = 5
+    """Most requests a prefix; hybrid models need about three."""
+    request_timeout_s: Seconds = 600.0
+    every_s: Seconds | None = 1800.0
+    """How often the hit is proved again while ready; None: never by the clock."""
+    watch_files: bool = True
+    """Warm again when a file of a prefix changes."""
+    wait_for_idle_s: Seconds = 30.0
+    """How long a warm request waits for live traffic to pass before it goes anyway."""
+
+
+class Channel(Model):
+    """One kind of client of the engine and what it may use of the KV pool."""
+
+    name: Slug
+    context: Annotated[int, Field(ge=1)]
+    """Longest prompt in tokens."""
+    output: Annotated[int, Field(ge=1)]
+    """Longest answer in tokens."""
+    parallel: Annotated[int, Field(ge=1)] = 1
+    """Requests of this channel at once."""
+    priority: int = 0
+    """Lower is served first, as in vLLM."""
+
+
+class Logs(Model):
+    """What is kept of the engine's output and of the journal."""
+
+    keep_starts: Annotated[int, Field(ge=1)] = 10
+    """Starts whose log stays readable."""
+    max_mib: Annotated[float, Field(gt=0)] = 64.0
+    """Size at which a start's log is rotated; one older part is kept."""
+    keep_events: Annotated[int, Field(ge=100)] = 20_000
+    """Journal entries kept."""
+
+
+class Rig(Model):
+    """A whole rig file."""
+
+    name: Slug
+    """Name of the rig; labels containers and processes as ours."""
+    engine: Engine
+    supervision: Supervision = Supervision()
+    gates: Gates = Gates()
+    prefixes: tuple[Prefix, ...] = ()
+    warm: Warm = Warm()
+    channels: tuple[Channel, ...] = ()
+    logs: Logs = Logs()

@@ -1,0 +1,36 @@
+"""Settings of the daemon itself: paths, socket, logging. What the engine is comes from the rig file.
+
+Read from `RIGD_*` in the environment; secrets come from systemd credentials or files, see `adapters/secrets.py`.
+"""
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rigd import paths
+
+
+class Settings(BaseSettings):
+    """The daemon's own settings, each overridable by `RIGD_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="RIGD_", use_attribute_docstrings=True, frozen=True)
+
+    state_dir: Path = Field(default_factory=lambda: paths.state_dir(os.environ))
+    """Folder of the store and of the engine's logs; kept across reboots."""
+
+    runtime_dir: Path = Field(default_factory=lambda: paths.runtime_dir(os.environ))
+    """Folder of the socket and of the secret files handed to the engine; gone after a reboot."""
+
+    socket: Path = Field(default_factory=lambda: paths.socket_path(os.environ))
+    """The API's unix socket."""
+
+    socket_group: str | None = None
+    """Group that may use the socket (mode 0660). None: only the daemon's own user and root (0600)."""
+
+    log_level: str = "info"
+    """debug, info, warning or error."""
+
+    log_json: bool | None = None
+    """True: JSON lines; False: console; None: JSON unless stderr is a terminal."""
