@@ -1,4 +1,4 @@
-"""structlog, set up once: a console on a terminal, JSON lines under systemd or in a pipe. Logs go to stderr."""
+"""structlog, set up once: a console on a terminal, JSON lines elsewhere. Logs go to stderr."""
 
 import logging
 import sys

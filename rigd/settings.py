@@ -1,6 +1,6 @@
 """Settings of the daemon itself: paths, socket, logging. What the engine is comes from the rig file.
 
-Read from `RIGD_*` in the environment; secrets come from systemd credentials or files, see `adapters/secrets.py`.
+Read from `RIGD_*` in the environment; secrets are references, see `adapters/secrets.py`.
 """
 
 import os

@@ -4,11 +4,9 @@ Names of engine settings are vLLM's own (`max_num_seqs` is `--max-num-seqs`).
 """
 
 import enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-type JsonValue = str | int | float | bool | None | list[Any] | dict[str, Any]
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 Seconds = Annotated[float, Field(gt=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]

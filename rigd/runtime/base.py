@@ -95,7 +95,7 @@ class StopReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What the engine's own parser says of a configuration; `accepted` None means that it could not be asked."""
+    """What the engine's own parser says of a configuration; `accepted` None: it could not be asked."""
 
     accepted: bool | None
     message: str
@@ -112,7 +112,7 @@ class GateReport:
     hint: str | None = None
 
 
-type Progress = Callable[[str, float | None], None]
+Progress = Callable[[str, float | None], None]
 """Called with a line for a person and a share of 0..1 where one is known. Any thread may call it."""
 
 

@@ -1,0 +1,344 @@
+"""The vocabulary: states, status, observations, actions, decisions. Frozen values, no behaviour."""
+
+import enum
+from dataclasses import dataclass
+
+from rigd.runtime.base import EngineExit, EngineRef, EngineSeen, StopReport
+from rigd.supervise.health import CanaryResult, Sample, Vitals
+
+
+class State(enum.StrEnum):
+    """Where an engine is in its life."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    WARMING = "warming"
+    READY = "ready"
+    DEGRADED = "degraded"
+    STOPPING = "stopping"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+    MAINTENANCE = "maintenance"
+
+
+SERVING = frozenset({State.WARMING, State.READY, State.DEGRADED})
+"""States in which the engine has answered a real request and is watched."""
+
+TRANSITIONS: dict[tuple[State, State], str] = {
+    (State.STOPPED, State.STARTING): "start asked",
+    (State.FAILED, State.STARTING): "start asked",
+    (State.BACKOFF, State.STARTING): "wait over, or start asked",
+    (State.STOPPING, State.STARTING): "restart asked, or a failure's wait is already over",
+    (State.STARTING, State.WARMING): "first real completion",
+    (State.STARTING, State.READY): "first real completion, nothing to warm",
+    (State.STARTING, State.DEGRADED): "adopted, and its prefixes were never proved",
+    (State.WARMING, State.READY): "every prefix proved",
+    (State.WARMING, State.DEGRADED): "a prefix could not be proved",
+    (State.READY, State.DEGRADED): "canary or a prefix's hit lost",
+    (State.DEGRADED, State.READY): "canary and prefixes good again",
+    (State.STARTING, State.STOPPING): "failure, deadline, or stop asked",
+    (State.WARMING, State.STOPPING): "failure, or stop asked",
+    (State.READY, State.STOPPING): "failure, or stop asked",
+    (State.DEGRADED, State.STOPPING): "failure, or stop asked",
+    (State.STARTING, State.BACKOFF): "nothing was launched",
+    (State.STARTING, State.FAILED): "nothing was launched, and trying again is useless",
+    (State.STOPPING, State.BACKOFF): "failure cleaned up",
+    (State.STOPPING, State.FAILED): "given up",
+    (State.STOPPING, State.STOPPED): "stop asked",
+    (State.BACKOFF, State.STOPPED): "stop asked",
+    (State.FAILED, State.STOPPED): "stop asked",
+    (State.STOPPED, State.STOPPING): "an engine of ours runs although stopped",
+    **{(state, State.MAINTENANCE): "maintenance on" for state in State if state is not State.MAINTENANCE},
+    (State.MAINTENANCE, State.STARTING): "maintenance off",
+    (State.MAINTENANCE, State.STOPPED): "maintenance off, and nothing is wanted",
+}
+"""Every transition that `decide` may make, and why. The README's drawing is generated from this table."""
+
+
+class Desired(enum.StrEnum):
+    """What the operator wants of the engine."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+class JobKind(enum.StrEnum):
+    """Slow work that runs outside the loop; one at a time."""
+
+    LAUNCH = "launch"
+    STOP = "stop"
+    WARM = "warm"
+    CHECK = "check"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The slow work in hand; persisted before it begins, as the intent that a restarted daemon resolves."""
+
+    id: int
+    kind: JobKind
+    began_s: float
+    request: int | None = None
+    """Request that waits for its end."""
+
+
+class GiveUp(enum.StrEnum):
+    """Why rigd stopped trying."""
+
+    USELESS = "retrying is useless"
+    ATTEMPTS = "attempts used up"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What went wrong, in the catalogue's vocabulary and in a sentence for a person."""
+
+    kind: str
+    sentence: str
+    hint: str | None = None
+    retry_helps: bool = True
+    evidence: tuple[str, ...] = ()
+    exit: EngineExit | None = None
+    at_s: float = 0.0
+    """When it was noticed."""
+    start: int = 0
+    """Start that it ended; its log is `rigd logs --start N`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixWarmth:
+    """How warm one prefix is. Tokens of the prefix, and of them how many the last sighting found cached."""
+
+    prefix: str
+    proved: bool
+    sightings: int
+    prefix_tokens: int
+    cached_tokens: int
+    hit: float
+    """Share of the prefix's tokens found cached at the last sighting."""
+    cold_ttft_s: float | None = None
+    """Time to first token of the first sighting."""
+    warm_ttft_s: float | None = None
+    """Time to first token of the proof."""
+    detail: str = ""
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Everything the supervisor knows and has decided; written by the loop alone."""
+
+    state: State = State.STOPPED
+    since_s: float = 0.0
+    reason: str = "never started"
+    desired: Desired = Desired.STOPPED
+    engine: EngineRef | None = None
+    launched_s: float | None = None
+    """When the engine was created."""
+    healthy_s: float | None = None
+    """When `/health` first answered 200."""
+    ready_s: float | None = None
+    """When it became ready."""
+    job: Job | None = None
+    jobs: int = 0
+    """Number of the last job."""
+    failures: tuple[float, ...] = ()
+    """Times of the failures within the attempts window."""
+    streak: int = 0
+    """Failures since the last healthy stretch; the backoff grows with it."""
+    retry_s: float | None = None
+    """When the next start, or the next try to stop, is due."""
+    failure: Failure | None = None
+    """The last failure; kept for show after recovery."""
+    gave_up: GiveUp | None = None
+    warm: tuple[PrefixWarmth, ...] = ()
+    warmed_s: float | None = None
+    """When the prefixes were last warmed or proved."""
+    vitals: Vitals = Vitals()
+
+
+class RequestKind(enum.StrEnum):
+    """What an operator, or a timer, may ask of the loop."""
+
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+    WARM = "warm"
+    MAINTENANCE_ON = "maintenance-on"
+    MAINTENANCE_OFF = "maintenance-off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A wish; `digest` is that of the specification to use from now on, where the rig file was read again."""
+
+    id: int
+    kind: RequestKind
+    digest: str | None = None
+    why: str = "asked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """The answer to a request."""
+
+    request: int
+    ok: bool
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchDone:
+    """The engine exists."""
+
+    ref: EngineRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchFailed:
+    """No engine exists. `temporary`: the runtime did not answer, which is no fault of the rig."""
+
+    failure: Failure
+    temporary: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopDone:
+    """The tree is gone. `diagnosis` is what the log says of a failure, None where nothing was asked."""
+
+    report: StopReport
+    diagnosis: Failure | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopFailed:
+    """The runtime did not answer; the engine may still be there."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmDone:
+    """What each prefix came to; `complete` is False when time ran out first."""
+
+    results: tuple[PrefixWarmth, ...]
+    complete: bool = True
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckDone:
+    """What the engine's parser says; `accepted` None: it could not be asked."""
+
+    accepted: bool | None
+    message: str
+
+
+Result = LaunchDone | LaunchFailed | StopDone | StopFailed | WarmDone | CheckDone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A job's end. Ends of jobs that are no longer in hand are ignored."""
+
+    job: int
+    result: Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    """An engine, or a lasting process of it, ended."""
+
+    engine: str
+    """`EngineRef.id`."""
+    exit: EngineExit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What was learnt since the last decision. All None: only time has passed."""
+
+    request: Request | None = None
+    finished: Finished | None = None
+    exited: Exited | None = None
+    seen: EngineSeen | None = None
+    sample: Sample | None = None
+    canary: CanaryResult | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Open the gates, pull, create, start. The effect takes the next start number from the store."""
+
+    job: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopEngine:
+    """End the engine's whole tree and whatever else is left of this rig's engines."""
+
+    job: int
+    ref: EngineRef | None
+    grace_s: float
+    failure: Failure | None
+    """Why, when it is a failure: its log is then diagnosed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmPrefixes:
+    """Send the prefixes in order until each is proved or its sightings are used up."""
+
+    job: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckConfiguration:
+    """Ask the engine's parser about the specification with this digest."""
+
+    job: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendCanary:
+    """Send one small completion to the engine."""
+
+    engine: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelJob:
+    """Stop waiting for a job; its result would be ignored."""
+
+    job: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseSpecification:
+    """From now on launch the specification with this digest."""
+
+    digest: str
+
+
+Action = Launch | StopEngine | WarmPrefixes | CheckConfiguration | SendCanary | CancelJob | UseSpecification
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of the journal."""
+
+    kind: str
+    message: str
+    data: tuple[tuple[str, str | int | float | bool | None], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The next status and what it calls for, fully spelled out."""
+
+    status: Status
+    actions: tuple[Action, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    replies: tuple[Reply, ...] = ()
