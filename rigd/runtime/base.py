@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rigd.engine.spec import LaunchSpec
 from rigd.errors import RigdError
@@ -33,7 +33,8 @@ class RuntimeUnavailableError(RigdError):
 class EngineRef:
     """Identity of one running engine; survives the daemon.
 
-    `id` is the container id, or `PID:START_TICKS` of the process; `pid` is the root process on the host.
+    `id` is the container id, or `PID:START_TICKS:BOOT` of the process, which no other process can have; `pid`
+    is the root process on the host (the API server; with Docker the container's first process).
     """
 
     runtime: RuntimeKind
