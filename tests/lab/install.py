@@ -253,7 +253,7 @@ def install_root(folder: Path) -> None:
     if not key.exists():
         run("root", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "rigd-lab", "-f", key)
     ssh = root / "root/.ssh"
-    ssh.mkdir(mode=0o700)
+    ssh.mkdir(mode=0o700, exist_ok=True)
     shutil.copy(key.with_suffix(".pub"), ssh / "authorized_keys")
     (root / "etc/hostname").write_text("rigd-box\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost rigd-box\n::1 localhost\n")
