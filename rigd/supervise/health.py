@@ -180,7 +180,14 @@ def judge(vitals: Vitals, policy: Supervision, *, now_s: float) -> Verdict:
 def in_flight(vitals: Vitals) -> bool:
     """Return whether the engine has work that it should be making progress on."""
     load = vitals.load
-    return vitals.canary_sent_s is not None or (load is not None and load.running + load.waiting > 0)
+    busy = load is not None and load.running + load.waiting > 0
+    return busy or vitals.canary_sent_s is not None or _unanswered(vitals)
+
+
+def _unanswered(vitals: Vitals) -> bool:
+    """Return whether the last canary got no answer, and nothing has moved since."""
+    canary = vitals.canary
+    return canary is not None and canary.answer is Answer.NONE and canary.at_s > (vitals.progress_s or 0.0)
 
 
 def silent_s(vitals: Vitals, *, now_s: float) -> float:
@@ -201,7 +208,7 @@ def canary_due(vitals: Vitals, policy: Supervision, *, now_s: float) -> bool:
     """Return whether it is time for a canary: the engine looks idle, or was long not asked for text."""
     if vitals.canary_sent_s is not None or vitals.progress_s is None:
         return False
-    if vitals.canary_failures:  # Suspect: ask again soon, so that the verdict does not take minutes.
+    if vitals.canary_failures or _unanswered(vitals):  # Suspect: ask again soon.
         last = vitals.canary.at_s if vitals.canary is not None else 0.0
         return now_s - last >= policy.probe_interval_s
     if silent_s(vitals, now_s=now_s) >= canary_every_s(policy):

@@ -146,6 +146,10 @@ class Status:
     """Times of the failures within the attempts window."""
     streak: int = 0
     """Failures since the last healthy stretch; the backoff grows with it."""
+    candidate: str | None = None
+    """Digest of the specification that the engine's parser is being asked about."""
+    ending: Failure | None = None
+    """The failure that the present stop clears up after; None for a stop that was asked."""
     retry_s: float | None = None
     """When the next start, or the next try to stop, is due."""
     failure: Failure | None = None
@@ -175,6 +179,8 @@ class Request:
     id: int
     kind: RequestKind
     digest: str | None = None
+    found: tuple[EngineRef, ...] = ()
+    """Engines of this rig that ran when maintenance was asked to end."""
     why: str = "asked"
 
 
@@ -316,13 +322,29 @@ class CancelJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndExtra:
+    """End an engine of this rig that should not be: two never run at once."""
+
+    ref: EngineRef
+
+
+@dataclass(frozen=True, kw_only=True)
 class UseSpecification:
     """From now on launch the specification with this digest."""
 
     digest: str
 
 
-Action = Launch | StopEngine | WarmPrefixes | CheckConfiguration | SendCanary | CancelJob | UseSpecification
+Action = (
+    Launch
+    | StopEngine
+    | WarmPrefixes
+    | CheckConfiguration
+    | SendCanary
+    | CancelJob
+    | EndExtra
+    | UseSpecification
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,275 @@
+"""`decide`: from a status and an observation to the next status and what it calls for.
+
+Pure: no I/O, no clock, no randomness, no logging; `now_s` and `jitter` come in. `loop.py` applies the result.
+
+    request          -> requests.on_request
+    a job's end      -> finished.on_finished
+    an exit          -> stop the rest of the tree, diagnose, back off or give up
+    a probe's result -> vitals -> verdict
+    only time        -> deadlines, backoff, canary, warmth
+"""
+
+from dataclasses import replace
+
+from rigd.runtime.base import EngineExit, Presence
+from rigd.supervise import health, warm
+from rigd.supervise.finished import on_finished
+from rigd.supervise.health import Verdict
+from rigd.supervise.moves import Policy, begin_warm, launch, move, moved, stop
+from rigd.supervise.overdue import on_overdue
+from rigd.supervise.requests import on_request
+from rigd.supervise.state import (
+    SERVING,
+    Decision,
+    Failure,
+    Observation,
+    SendCanary,
+    State,
+    Status,
+)
+
+
+def decide(
+    status: Status, seen: Observation, policy: Policy, *, now_s: float, jitter: float = 0.0
+) -> Decision:
+    """Return the next status and the actions, journal entries and replies that it calls for."""
+    if seen.request is not None:
+        return on_request(status, seen.request, policy, now_s=now_s)
+    if status.state is State.MAINTENANCE:
+        return Decision(status=status)
+    if seen.finished is not None:
+        return on_finished(status, seen.finished, policy, now_s=now_s, jitter=jitter)
+    gone = _gone(status, seen)
+    if gone is not None and status.state is not State.STOPPING:
+        return _after_exit(status, gone, policy, now_s=now_s)
+    folded = _fold(status, seen, policy)
+    late = on_overdue(folded, policy, now_s=now_s, jitter=jitter)
+    return late if late is not None else _as_time_passes(folded, policy, now_s=now_s)
+
+
+def _gone(status: Status, seen: Observation) -> EngineExit | None:
+    """Return how the current engine ended, if the observation says that it did."""
+    engine = status.engine
+    if engine is None:
+        return None
+    if seen.exited is not None and seen.exited.engine == engine.id:
+        return seen.exited.exit
+    if seen.seen is not None and seen.seen.ref is not None and seen.seen.ref.id == engine.id:
+        if seen.seen.presence is Presence.EXITED:
+            return seen.seen.exit or EngineExit(code=None)
+        if seen.seen.presence is Presence.ABSENT:
+            return EngineExit(code=None, detail="it is not there any more")
+    return None
+
+
+def _fold(status: Status, seen: Observation, policy: Policy) -> Status:
+    """Fold probe results of the current engine into the vitals; those of another one are dropped."""
+    engine = status.engine
+    if engine is None:
+        return status
+    vitals = status.vitals
+    if seen.sample is not None and seen.sample.engine == engine.id:
+        vitals = health.after_sample(vitals, seen.sample, policy.supervision)
+    if seen.canary is not None and seen.canary.engine == engine.id:
+        vitals = health.after_canary(vitals, seen.canary)
+    return status if vitals is status.vitals else replace(status, vitals=vitals)
+
+
+def _after_exit(status: Status, gone: EngineExit, policy: Policy, *, now_s: float) -> Decision:
+    what = f"{gone.member} of the engine" if gone.member else "the engine"
+    code = "" if gone.code is None else f" with exit code {gone.code}"
+    detail = f" ({gone.detail})" if gone.detail else ""
+    oom = ", killed for memory" if gone.oom_killed else ""
+    sentence = f"{what[0].upper()}{what[1:]} ended{code}{oom}{detail} {_when(status)}."
+    kind = "host_oom_kill" if gone.oom_killed else "worker_died" if gone.member else "engine_exited"
+    return _fail(status, kind, sentence, policy, now_s=now_s, gone=gone)
+
+
+def _when(status: Status) -> str:
+    if status.state is State.STARTING:
+        return "before its first answer" if status.healthy_s is not None else "while starting"
+    return f"while {status.state}"
+
+
+def _fail(
+    status: Status,
+    kind: str,
+    sentence: str,
+    policy: Policy,
+    *,
+    now_s: float,
+    gone: EngineExit | None = None,
+    hint: str | None = None,
+    retry_helps: bool = True,
+) -> Decision:
+    failure = Failure(
+        kind=kind,
+        sentence=sentence,
+        hint=hint,
+        retry_helps=retry_helps,
+        exit=gone,
+        at_s=now_s,
+        start=status.engine.start if status.engine is not None else 0,
+    )
+    return stop(status, sentence, policy, now_s=now_s, failure=failure)
+
+
+def _as_time_passes(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    if status.state is State.BACKOFF:
+        return _backoff(status, now_s=now_s)
+    if status.state is State.STARTING:
+        return _starting(status, policy, now_s=now_s)
+    if status.state in SERVING:
+        return _serving(status, policy, now_s=now_s)
+    if status.state is State.STOPPING and status.job is None:
+        return _try_stop_again(status, policy, now_s=now_s)
+    return Decision(status=status)
+
+
+def _backoff(status: Status, *, now_s: float) -> Decision:
+    if status.retry_s is not None and now_s >= status.retry_s:
+        return launch(status, "the wait after the last failure is over", now_s=now_s)
+    return Decision(status=status)
+
+
+def _try_stop_again(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    if status.retry_s is not None and now_s < status.retry_s:
+        return Decision(status=status)
+    again = stop(status, status.reason, policy, now_s=now_s, failure=status.ending)
+    return replace(again, entries=())
+
+
+def _starting(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    if status.engine is None or status.launched_s is None:
+        return Decision(status=status)  # The launch job has deadlines of its own.
+    limits = policy.supervision.deadlines
+    if status.healthy_s is None:
+        if status.vitals.passing:
+            after = replace(status, healthy_s=now_s, reason="/health answers; waiting for a real completion")
+            entry = moved(
+                status, after, "healthy", "/health answers", took_s=round(now_s - status.launched_s, 1)
+            )
+            return Decision(
+                status=_canary_sent(after, now_s=now_s),
+                actions=(SendCanary(engine=status.engine.id, timeout_s=limits.first_answer_s),),
+                entries=(entry,),
+            )
+        # An adopted engine that is still loading gets its time again, counted from the adoption.
+        if now_s - max(status.launched_s, status.since_s) >= limits.load_s:
+            return _fail(
+                status,
+                "ready_timeout",
+                f"The engine did not answer /health within {limits.load_s:.0f} s of its start.",
+                policy,
+                now_s=now_s,
+                hint="rigd logs; if it was still loading, raise supervision.deadlines.load_s",
+            )
+        return Decision(status=status)
+    return _first_answer(status, policy, now_s=now_s)
+
+
+def _first_answer(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    rules = policy.supervision
+    engine = status.engine
+    healthy_s = status.healthy_s
+    if engine is None or healthy_s is None:
+        return Decision(status=status)
+    if status.vitals.answered_s is not None:
+        return _serves(status, policy, now_s=now_s)
+    verdict = health.judge(status.vitals, rules, now_s=now_s)
+    refusing, garbage = verdict is Verdict.REFUSING, verdict is Verdict.GARBAGE
+    if verdict is Verdict.DOWN or refusing or garbage or now_s - healthy_s >= rules.deadlines.first_answer_s:
+        detail = status.vitals.canary.detail if status.vitals.canary is not None else "no answer"
+        return _fail(
+            status,
+            "canary_refused" if refusing else "cannot_serve",
+            f"/health answers, but no completion came back right: {detail}.",
+            policy,
+            now_s=now_s,
+            hint="check served_model_name and api_key" if refusing else "rigd logs",
+            retry_helps=not refusing,
+        )
+    pause_over = status.vitals.canary is None or now_s - status.vitals.canary.at_s >= rules.probe_interval_s
+    if status.vitals.canary_sent_s is None and pause_over:
+        left_s = healthy_s + rules.deadlines.first_answer_s - now_s
+        return Decision(
+            status=_canary_sent(status, now_s=now_s),
+            actions=(SendCanary(engine=engine.id, timeout_s=max(1.0, left_s)),),
+        )
+    return Decision(status=status)
+
+
+def _serves(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    took_s = round(now_s - (status.launched_s or now_s), 1)
+    if policy.prefixes and not warm.all_proved(status.warm, policy.prefixes):
+        return begin_warm(
+            status, State.WARMING, f"first answer after {took_s} s; warming prefixes", now_s=now_s
+        )
+    ready_s = status.ready_s if status.ready_s is not None else now_s
+    after = replace(move(status, State.READY, "serving", now_s=now_s), ready_s=ready_s)
+    return Decision(status=after, entries=(moved(status, after, "ready", "ready", took_s=took_s),))
+
+
+def _canary_sent(status: Status, *, now_s: float) -> Status:
+    return replace(status, vitals=replace(status.vitals, canary_sent_s=now_s))
+
+
+def _serving(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    rules = policy.supervision
+    verdict = health.judge(status.vitals, rules, now_s=now_s)
+    if verdict is Verdict.DOWN:
+        said = status.vitals.health_detail or "no answer"
+        sentence = f"/health failed {status.vitals.failing} times in a row: {said}."
+        return _fail(status, "health_failing", sentence, policy, now_s=now_s)
+    if verdict is Verdict.STALLED:
+        silent_s = health.silent_s(status.vitals, now_s=now_s)
+        sentence = f"The engine made no progress for {silent_s:.0f} s although it had work."
+        return _fail(status, "engine_stalled", sentence, policy, now_s=now_s)
+    if verdict is Verdict.GARBAGE:
+        detail = status.vitals.canary.detail if status.vitals.canary is not None else ""
+        sentence = f"The engine answers, but not with text: {detail}."
+        return _fail(status, "garbage_output", sentence, policy, now_s=now_s)
+    status = _forget_streak(status, policy, now_s=now_s)
+    if status.engine is not None and health.canary_due(status.vitals, rules, now_s=now_s):
+        return Decision(
+            status=_canary_sent(status, now_s=now_s),
+            actions=(SendCanary(engine=status.engine.id, timeout_s=rules.stall_deadline_s),),
+        )
+    if status.job is None:
+        return _settle(status, verdict, policy, now_s=now_s)
+    return Decision(status=status)
+
+
+def _forget_streak(status: Status, policy: Policy, *, now_s: float) -> Status:
+    """After a healthy stretch the backoff starts from its beginning again."""
+    stretch_s = policy.supervision.healthy_stretch_s
+    if status.streak and status.ready_s is not None and now_s - status.ready_s >= stretch_s:
+        return replace(status, streak=0)
+    return status
+
+
+def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -> Decision:
+    """With nothing in hand: ready or degraded, and whether the prefixes need another look."""
+    why = warm.due(status, policy.prefixes, policy.prefix_tokens, now_s=now_s)
+    if why is not None:
+        marked = replace(status, vitals=warm.marked(status.vitals))
+        return begin_warm(marked, status.state, why, now_s=now_s)
+    cold = tuple(name for name in policy.prefixes if name not in warm.proved_names(status.warm))
+    suspect = verdict in {Verdict.SUSPECT, Verdict.REFUSING} or status.vitals.failing > 0
+    if status.state is State.READY and (suspect or cold):
+        reason = _trouble(status, cold)
+        after = move(status, State.DEGRADED, reason, now_s=now_s)
+        return Decision(status=after, entries=(moved(status, after, "degraded", reason),))
+    if status.state is State.DEGRADED and not suspect and not cold:
+        after = move(status, State.READY, "serving", now_s=now_s)
+        return Decision(status=after, entries=(moved(status, after, "ready", "good again"),))
+    return Decision(status=replace(status, vitals=warm.first_mark(status.vitals)))
+
+
+def _trouble(status: Status, cold: tuple[str, ...]) -> str:
+    vitals = status.vitals
+    if vitals.canary_failures and vitals.canary is not None:
+        return f"the canary came back {vitals.canary.answer}: {vitals.canary.detail}"
+    if vitals.failing:
+        return f"/health failed: {vitals.health_detail}"
+    return f"serving, but not warm: {', '.join(cold)}"

@@ -1,0 +1,169 @@
+"""The one owner of `Status`: observe, decide, persist, act. Everybody else sends an observation and waits.
+
+No lock is needed and no check-then-act is possible: requests are observations like any other, and their answers
+come from the decision that took them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from rigd import log
+from rigd.runtime.base import EngineRef
+from rigd.supervise.decide import decide
+from rigd.supervise.health import Vitals
+from rigd.supervise.moves import Policy
+from rigd.supervise.state import (
+    Action,
+    Decision,
+    Entry,
+    Observation,
+    Reply,
+    Request,
+    RequestKind,
+    State,
+    Status,
+    UseSpecification,
+)
+
+TICK_S = 0.5
+"""Longest pause between two decisions, in seconds: deadlines are noticed this late at most."""
+QUEUE_LIMIT = 1000
+"""Observations that may wait; a full queue drops probe results first, never a job's end or an exit."""
+REPLY_DEADLINE_S = 900.0
+"""Longest wait for the answer to a request, in seconds (a parser check may take minutes)."""
+
+
+class Effects(Protocol):
+    """What the loop may do to the world. `begin` and `attend` return at once; results come as observations."""
+
+    def begin(self, action: Action) -> None:
+        """Begin to carry out an action."""
+        ...
+
+    def attend(self, status: Status) -> None:
+        """Watch and probe the engine of `status`, and nothing else."""
+        ...
+
+    async def persist(self, status: Status, entries: tuple[Entry, ...]) -> None:
+        """Store the status and append to the journal, before anything is acted on. Never raises."""
+        ...
+
+    def policy(self, digest: str) -> Policy:
+        """Return the policy that belongs to a specification."""
+        ...
+
+
+class Supervisor:
+    """Decides one observation at a time and applies the decision."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        effects: Effects,
+        *,
+        now: Callable[[], float],
+        jitter: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.policy = policy
+        self.status = Status()
+        self.beat_s = now()
+        """When the loop last went round; the watchdog and the API look at it."""
+        self._effects = effects
+        self._now = now
+        self._jitter = jitter
+        self._queue: asyncio.Queue[Observation] = asyncio.Queue()
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._requests = 0
+        self._changed = asyncio.Event()
+        self._log = log.get("supervisor")
+
+    def observe(self, observation: Observation) -> None:
+        """Hand in what was learnt. Call it from the event loop's own thread."""
+        probe = observation.sample is not None or observation.canary is not None
+        if probe and self._queue.qsize() >= QUEUE_LIMIT:
+            return
+        self._queue.put_nowait(observation)
+
+    async def request(
+        self,
+        kind: RequestKind,
+        *,
+        digest: str | None = None,
+        found: tuple[EngineRef, ...] = (),
+        why: str = "asked",
+    ) -> Reply:
+        """Ask for something and return the answer that the deciding loop gives."""
+        self._requests += 1
+        number = self._requests
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        self.observe(
+            Observation(request=Request(id=number, kind=kind, digest=digest, found=found, why=why))
+        )
+        try:
+            return await asyncio.wait_for(future, REPLY_DEADLINE_S)
+        except TimeoutError:
+            return Reply(request=number, ok=False, message="no answer in time", hint="rigd events")
+        finally:
+            self._waiting.pop(number, None)
+
+    async def wait(self, states: frozenset[State], timeout_s: float) -> bool:
+        """Return True once the state is one of `states`, False when `timeout_s` is over first."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.status.state not in states:
+                    await self._changed.wait()
+        return self.status.state in states
+
+    async def run(self, first: Decision) -> None:
+        """Apply the first decision, then decide for ever; end by cancellation."""
+        await self._apply(first)
+        while True:
+            observation = Observation()
+            with contextlib.suppress(TimeoutError):
+                observation = await asyncio.wait_for(self._queue.get(), TICK_S)
+            self.beat_s = self._now()
+            await self._apply(self._decide(observation))
+
+    def _decide(self, observation: Observation) -> Decision:
+        try:
+            return decide(
+                self.status, observation, self.policy, now_s=self.beat_s, jitter=self._jitter()
+            )
+        except Exception as error:
+            # A bug in a decision must not leave the box unattended: the status stays, the next look decides.
+            self._log.exception("decision failed", observation=str(observation)[:500])
+            text = f"a decision failed: {type(error).__name__}: {error}"
+            request = observation.request
+            reply = () if request is None else (Reply(request=request.id, ok=False, message=text),)
+            return Decision(
+                status=self.status, entries=(Entry(kind="internal-error", message=text),), replies=reply
+            )
+
+    async def _apply(self, decision: Decision) -> None:
+        before = _kept(self.status)
+        self.status = decision.status
+        if decision.entries or _kept(decision.status) != before:
+            await self._effects.persist(decision.status, decision.entries)
+        for entry in decision.entries:
+            self._log.info(entry.message, event_kind=entry.kind, **dict(entry.data))
+        for action in decision.actions:
+            if isinstance(action, UseSpecification):
+                self.policy = self._effects.policy(action.digest)
+            self._effects.begin(action)
+        self._effects.attend(self.status)
+        for reply in decision.replies:
+            future = self._waiting.get(reply.request)
+            if future is not None and not future.done():
+                future.set_result(reply)
+        if decision.entries or decision.replies or _kept(decision.status) != before:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+
+def _kept(status: Status) -> Status:
+    """Return what of a status is worth storing: vitals are measured afresh by each daemon."""
+    return replace(status, vitals=Vitals())

@@ -1,0 +1,169 @@
+"""The moves that every decision is made of: change state, begin a job, fail, back off. Pure."""
+
+from dataclasses import dataclass, replace
+
+from rigd.rig.schema import Supervision, Warm
+from rigd.supervise.state import (
+    TRANSITIONS,
+    Action,
+    CancelJob,
+    Decision,
+    Desired,
+    Entry,
+    Failure,
+    GiveUp,
+    Job,
+    JobKind,
+    Launch,
+    State,
+    Status,
+    StopEngine,
+    WarmPrefixes,
+)
+
+BROKEN_GRACE_S = 1.0
+"""From TERM to KILL for a tree that is already broken: there is nothing left to shut down cleanly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a decision goes by: the rig file's policies, and the digest of the specification wanted now."""
+
+    supervision: Supervision
+    warm: Warm
+    digest: str
+    prefixes: tuple[str, ...] = ()
+    prefix_tokens: int = 0
+    """Tokens of the smallest prefix, once known; 0 before."""
+
+
+class IllegalTransitionError(RuntimeError):
+    """A decision made a move that the transition table does not know: a bug."""
+
+
+def move(status: Status, state: State, reason: str, *, now_s: float) -> Status:
+    """Return `status` in `state`, for `reason`; the table must know the transition."""
+    if state is status.state:
+        return replace(status, reason=reason)
+    if (status.state, state) not in TRANSITIONS:
+        raise IllegalTransitionError(f"no transition from {status.state} to {state} ({reason})")
+    return replace(status, state=state, reason=reason, since_s=now_s)
+
+
+def moved(before: Status, after: Status, kind: str, message: str, **data: str | float | None) -> Entry:
+    """Return the journal's line about a change of state."""
+    facts = {"from": str(before.state), "to": str(after.state), **data}
+    return Entry(kind=kind, message=message, data=tuple(facts.items()))
+
+
+def with_job(
+    status: Status, kind: JobKind, *, now_s: float, request: int | None = None
+) -> tuple[Status, int]:
+    """Return `status` with a new job in hand, and the job's number."""
+    number = status.jobs + 1
+    job = Job(id=number, kind=kind, began_s=now_s, request=request)
+    return replace(status, job=job, jobs=number), number
+
+
+def cancelled(status: Status) -> tuple[Action, ...]:
+    """Return what cancels the job in hand, if there is one."""
+    return () if status.job is None else (CancelJob(job=status.job.id),)
+
+
+def launch(status: Status, reason: str, *, now_s: float) -> Decision:
+    """Begin a start."""
+    after = replace(
+        move(status, State.STARTING, reason, now_s=now_s),
+        engine=None,
+        launched_s=None,
+        healthy_s=None,
+        ready_s=None,
+        retry_s=None,
+        warm=(),
+        warmed_s=None,
+        gave_up=None,
+    )
+    after, job = with_job(after, JobKind.LAUNCH, now_s=now_s)
+    entry = moved(status, after, "starting", reason)
+    return Decision(status=after, actions=(*cancelled(status), Launch(job=job)), entries=(entry,))
+
+
+def stop(
+    status: Status, reason: str, policy: Policy, *, now_s: float, failure: Failure | None = None
+) -> Decision:
+    """Begin to end the engine's tree; `failure` when that is why."""
+    grace_s = policy.supervision.stop_grace_s if failure is None else BROKEN_GRACE_S
+    after = replace(move(status, State.STOPPING, reason, now_s=now_s), retry_s=None, ending=failure)
+    if failure is not None:
+        after = replace(after, failure=failure)
+    after, job = with_job(after, JobKind.STOP, now_s=now_s)
+    action = StopEngine(job=job, ref=status.engine, grace_s=grace_s, failure=failure)
+    kind = "stopping" if failure is None else "failure"
+    entry = moved(status, after, kind, reason, failure=failure.kind if failure else None)
+    return Decision(status=after, actions=(*cancelled(status), action), entries=(entry,))
+
+
+def begin_warm(status: Status, state: State, reason: str, *, now_s: float) -> Decision:
+    """Begin to warm the prefixes, in `state`."""
+    after, job = with_job(move(status, state, reason, now_s=now_s), JobKind.WARM, now_s=now_s)
+    entry = moved(status, after, "warming", reason)
+    return Decision(status=after, actions=(WarmPrefixes(job=job),), entries=(entry,))
+
+
+def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, jitter: float) -> Decision:
+    """Count a failure whose remains are cleared away: back off, or give up with a typed reason."""
+    rules = policy.supervision
+    streak = 1 if _was_healthy(status, policy, failure.at_s) else status.streak + 1
+    window = (*(at for at in status.failures if now_s - at < rules.attempts_window_s), now_s)
+    cleared = replace(
+        status,
+        engine=None,
+        job=None,
+        launched_s=None,
+        healthy_s=None,
+        ready_s=None,
+        failures=window[-rules.attempts :],
+        streak=streak,
+        failure=failure,
+        ending=None,
+    )
+    if status.desired is Desired.STOPPED:
+        after = move(cleared, State.STOPPED, "stop asked", now_s=now_s)
+        return Decision(status=after, entries=(moved(status, after, "stopped", "stopped"),))
+    useless = not failure.retry_helps and status.ready_s is None
+    if useless or len(window) >= rules.attempts:
+        why = GiveUp.USELESS if useless else GiveUp.ATTEMPTS
+        reason = (
+            f"{failure.sentence} Trying again would not help."
+            if useless
+            else f"gave up after {len(window)} failures within {rules.attempts_window_s:.0f} s; "
+            f"the last one: {failure.sentence}"
+        )
+        after = replace(move(cleared, State.FAILED, reason, now_s=now_s), gave_up=why)
+        entry = moved(status, after, "gave-up", reason, failure=failure.kind, why=str(why))
+        return Decision(status=after, entries=(entry,))
+    retry_s = max(now_s, failure.at_s + wait_s(streak, policy, jitter=jitter))
+    reason = f"{failure.sentence} Next start in {max(0.0, retry_s - now_s):.0f} s."
+    after = replace(move(cleared, State.BACKOFF, reason, now_s=now_s), retry_s=retry_s)
+    entry = moved(
+        status,
+        after,
+        "backoff",
+        reason,
+        failure=failure.kind,
+        streak=streak,
+        wait_s=round(retry_s - now_s, 1),
+    )
+    return Decision(status=after, entries=(entry,))
+
+
+def wait_s(streak: int, policy: Policy, *, jitter: float) -> float:
+    """Return the wait before the next start, in seconds; `jitter` is within -1..1."""
+    backoff = policy.supervision.backoff
+    # The exponent is bounded so that a long streak cannot overflow.
+    wait: float = min(backoff.max_s, backoff.initial_s * backoff.factor ** min(max(streak - 1, 0), 64))
+    return wait * (1 + backoff.jitter * jitter)
+
+
+def _was_healthy(status: Status, policy: Policy, at_s: float) -> bool:
+    return status.ready_s is not None and at_s - status.ready_s >= policy.supervision.healthy_stretch_s

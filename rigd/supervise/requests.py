@@ -1,0 +1,166 @@
+"""What an operator may ask, as a table: request and state to an answer. Pure."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rigd.supervise.moves import Policy, begin_warm, cancelled, launch, move, moved, stop, with_job
+from rigd.supervise.resume import after_maintenance
+from rigd.supervise.state import (
+    SERVING,
+    CancelJob,
+    CheckConfiguration,
+    Decision,
+    Desired,
+    Entry,
+    JobKind,
+    Reply,
+    Request,
+    RequestKind,
+    State,
+    Status,
+    UseSpecification,
+)
+
+_UP = SERVING | {State.STARTING}
+
+
+def on_request(status: Status, request: Request, policy: Policy, *, now_s: float) -> Decision:
+    """Answer a request. Asking for what is already so is no error; what cannot be done says why."""
+    if status.state is State.MAINTENANCE and request.kind is not RequestKind.MAINTENANCE_OFF:
+        if request.kind is RequestKind.MAINTENANCE_ON:
+            return _answer(status, request, "maintenance is already on")
+        return _refuse(status, request, "maintenance is on: rigd keeps its hands off", "rigd maintenance off")
+    return _REQUESTS[request.kind](status, request, policy, now_s)
+
+
+def _start(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    wanted = replace(status, desired=Desired.RUNNING)
+    if status.state in _UP:
+        return _answer(wanted, request, f"already {status.state}")
+    if status.state is State.STOPPING:
+        return _answer(wanted, request, "stopping; starts again when that is done")
+    fresh = replace(wanted, failures=(), streak=0)
+    decision = launch(fresh, request.why if request.why != "asked" else "start asked", now_s=now_s)
+    return _with_specification(_with_reply(decision, request, "starting"), request, policy)
+
+
+def _stop(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    unwanted = replace(status, desired=Desired.STOPPED)
+    if status.state is State.STOPPED:
+        return _answer(unwanted, request, "already stopped")
+    if status.state is State.STOPPING:
+        return _answer(unwanted, request, "already stopping")
+    if status.state in _UP:
+        decision = stop(unwanted, "stop asked", policy, now_s=now_s)
+        return _refuse_waiting(status, _with_reply(decision, request, "stopping"))
+    after = replace(
+        move(unwanted, State.STOPPED, "stop asked", now_s=now_s), job=None, retry_s=None, gave_up=None
+    )
+    entry = moved(status, after, "stopped", "stop asked")
+    return _with_reply(
+        Decision(status=after, actions=cancelled(status), entries=(entry,)), request, "stopped"
+    )
+
+
+def _restart(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    if status.state not in SERVING or status.engine is None:
+        if status.state is State.STARTING:
+            # Nothing serves yet, so nothing is lost: the new configuration simply starts instead.
+            wanted = replace(status, desired=Desired.RUNNING)
+            decision = stop(wanted, "restart asked", policy, now_s=now_s)
+            return _with_specification(_with_reply(decision, request, "restarting"), request, policy)
+        return _start(status, request, policy, now_s)
+    if request.digest is None or request.digest == status.engine.digest:
+        wanted = replace(status, desired=Desired.RUNNING)
+        decision = stop(wanted, "restart asked", policy, now_s=now_s)
+        decision = _refuse_waiting(status, _with_reply(decision, request, "restarting"))
+        return _with_specification(decision, request, policy)
+    if status.job is not None and status.job.kind is JobKind.CHECK:
+        return _refuse(status, request, "a new configuration is already being checked", "rigd wait ready")
+    # The engine's own parser is asked first: what it refuses never costs a working engine.
+    wanted = replace(status, desired=Desired.RUNNING, candidate=request.digest, job=None)
+    after, job = with_job(wanted, JobKind.CHECK, now_s=now_s, request=request.id)
+    entry = Entry(kind="check", message="asking the engine's parser about the new configuration")
+    return Decision(
+        status=after,
+        actions=(*cancelled(status), CheckConfiguration(job=job, digest=request.digest)),
+        entries=(entry,),
+    )
+
+
+def _warm(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    if not policy.prefixes:
+        return _refuse(
+            status, request, "the rig file declares no prefixes", "add `prefixes:` to the rig file"
+        )
+    if status.state is State.WARMING:
+        return _answer(status, request, "already warming")
+    if status.state not in SERVING:
+        return _refuse(status, request, f"cannot warm while {status.state}", "rigd wait ready")
+    if status.job is not None:
+        return _answer(status, request, f"busy with {status.job.kind}; prefixes are looked at after that")
+    decision = begin_warm(status, status.state, f"warm {request.why}", now_s=now_s)
+    # A re-warm is not a change of state: the engine goes on serving, and says why it was ready.
+    decision = replace(decision, status=replace(decision.status, reason=status.reason))
+    return _with_reply(decision, request, "warming")
+
+
+def _maintenance_on(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    del policy
+    after = replace(
+        move(status, State.MAINTENANCE, "maintenance on: hands off", now_s=now_s), job=None, candidate=None
+    )
+    entry = moved(status, after, "maintenance", "maintenance on")
+    decision = Decision(status=after, actions=cancelled(status), entries=(entry,))
+    said = "maintenance is on; the engine is left as it is"
+    return _refuse_waiting(status, _with_reply(decision, request, said))
+
+
+def _maintenance_off(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    """Leave maintenance: go on from what runs now, which the request carries."""
+    if status.state is not State.MAINTENANCE:
+        return _answer(status, request, "maintenance is already off")
+    decision = after_maintenance(status, request.found, now_s=now_s)
+    return _with_specification(_with_reply(decision, request, "maintenance is off"), request, policy)
+
+
+def _answer(status: Status, request: Request, message: str) -> Decision:
+    return Decision(status=status, replies=(Reply(request=request.id, ok=True, message=message),))
+
+
+def _refuse(status: Status, request: Request, message: str, hint: str) -> Decision:
+    return Decision(status=status, replies=(Reply(request=request.id, ok=False, message=message, hint=hint),))
+
+
+def _with_reply(decision: Decision, request: Request, message: str) -> Decision:
+    reply = Reply(request=request.id, ok=True, message=message)
+    return replace(decision, replies=(*decision.replies, reply))
+
+
+def _with_specification(decision: Decision, request: Request, policy: Policy) -> Decision:
+    """Use the specification of the request from now on, where it is another one."""
+    if request.digest is None or request.digest == policy.digest:
+        return decision
+    return replace(decision, actions=(UseSpecification(digest=request.digest), *decision.actions))
+
+
+def _refuse_waiting(before: Status, decision: Decision) -> Decision:
+    """Tell a request that waited for the cancelled job that it will not come."""
+    waited = before.job.request if before.job is not None else None
+    cancels = any(isinstance(action, CancelJob) for action in decision.actions)
+    if waited is None or not cancels:
+        return decision
+    reply = Reply(request=waited, ok=False, message="given up for another request", hint="rigd status")
+    return replace(
+        decision, status=replace(decision.status, candidate=None), replies=(*decision.replies, reply)
+    )
+
+
+_REQUESTS: dict[RequestKind, Callable[[Status, Request, Policy, float], Decision]] = {
+    RequestKind.START: _start,
+    RequestKind.STOP: _stop,
+    RequestKind.RESTART: _restart,
+    RequestKind.WARM: _warm,
+    RequestKind.MAINTENANCE_ON: _maintenance_on,
+    RequestKind.MAINTENANCE_OFF: _maintenance_off,
+}
