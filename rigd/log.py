@@ -29,6 +29,6 @@ def configure(*, json: bool | None = None, level: str = "info", stream: TextIO |
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
-    """Return a logger with `logger=name` bound."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger=name)
+    """Return a logger with `part=name` bound."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(part=name)
     return logger
