@@ -6,17 +6,30 @@ Names of engine settings are vLLM's own (`max_num_seqs` is `--max-num-seqs`).
 import enum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from rigd.rig.sizes import parse_size
 
 Seconds = Annotated[float, Field(gt=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
+def _checked_size(size: int | str) -> int | str:
+    parse_size(size)
+    return size
+
+
+Size = Annotated[int | str, AfterValidator(_checked_size)]
+"""Bytes, or a number with a unit: `512mb`, `16gb`, `48GiB` (steps of 1024, as Docker counts)."""
+
+
 class Model(BaseModel):
     """A frozen value whose keys are all known; the docstring after each field is its documentation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class RuntimeKind(enum.StrEnum):
@@ -67,47 +80,68 @@ class Arguments(Model):
     """Longest context in tokens."""
     max_num_seqs: Annotated[int, Field(ge=1)] | None = None
     """Most requests in one batch."""
+    max_num_active_seqs: Annotated[int, Field(ge=1)] | None = None
+    """Most requests admitted at once, below max_num_seqs, without shrinking the batch (since 0.31)."""
     max_num_batched_tokens: Annotated[int, Field(ge=1)] | None = None
     """Most tokens in one step."""
+    enable_chunked_prefill: bool | None = None
+    """Long prompts are read in pieces of max_num_batched_tokens; off, that number must hold a whole prompt."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of each card's memory that vLLM may use."""
     kv_cache_memory_bytes: Annotated[int, Field(ge=1)] | None = None
     """KV pool of each card in bytes; takes precedence over gpu_memory_utilization."""
     kv_cache_dtype: str | None = None
+    """`auto`, `fp8`, `fp8_e5m2`, ...: number format of the KV cache."""
     mamba_ssm_cache_dtype: str | None = None
+    """`float16`, `float32`, ...: number format of the recurrent state of hybrid models."""
     dtype: str | None = None
+    """`auto`, `float16`, `bfloat16`: number format of weights and activations."""
     quantization: str | None = None
+    """`gptq_marlin`, `awq`, ...: how the weights are quantised; vLLM reads it from the model if left out."""
     attention_backend: str | None = None
     """`FLASHINFER`, `FLASH_ATTN`, ...; the flag where the version reads it, the variable where not."""
     block_size: Annotated[int, Field(ge=1)] | None = None
+    """Tokens in one block of the KV cache."""
     enable_prefix_caching: bool | None = None
+    """Prompts that begin alike are read once; warm-up needs it."""
     enable_prompt_tokens_details: bool | None = None
     """Lets answers say how many prompt tokens came from the cache; warm-up proofs use it."""
     enforce_eager: bool | None = None
+    """No compilation and no CUDA graphs: starts sooner, decodes slower."""
     async_scheduling: bool | None = None
+    """The next step is planned while the present one runs."""
     disable_custom_all_reduce: bool | None = None
+    """Use NCCL's own all-reduce; cards without working peer access need it."""
     language_model_only: bool | None = None
+    """Leave out the vision part of a multimodal model."""
     trust_remote_code: bool | None = None
+    """Run Python code that comes with the model."""
     chat_template: str | None = None
     """Path of a chat template, as the engine sees it (inside the container)."""
     default_chat_template_kwargs: dict[str, JsonValue] | None = None
+    """What the template is given unless a request says otherwise, for example `{enable_thinking: true}`."""
     enable_auto_tool_choice: bool | None = None
+    """The model may decide to call tools; needs tool_call_parser."""
     tool_call_parser: str | None = None
+    """`qwen3_coder`, `hermes`, ...: how tool calls are read from the answer."""
     reasoning_parser: str | None = None
+    """`qwen3`, `deepseek_r1`, ...: how thinking is told from the answer."""
     speculative: Speculative | None = None
     """Rendered as `--speculative-config`."""
     extra: dict[str, JsonValue] = Field(default_factory=dict)
-    """Any other vLLM flag by name without the dashes, for example `swap-space: 4`."""
+    """Any other vLLM flag by name without the dashes, for example `seed: 7`: true is `--flag`, false
+    `--no-flag`, a list repeats its values, a mapping becomes JSON."""
 
 
 class Mount(Model):
     """A folder or file of the host that the engine's container sees."""
 
     source: str
-    """Path on the host (`~` is the daemon's home)."""
-    target: str
-    """Path in the container."""
+    """Path on the host: absolute, from `~` (the daemon's home), or from the rig file's folder."""
+    target: Annotated[str, Field(pattern="^/")]
+    """Absolute path in the container."""
     read_only: bool = False
+    """The container may read it and no more."""
     create: bool = False
     """Make the source folder when it is missing (caches); otherwise a missing source is an error."""
 
@@ -115,8 +149,10 @@ class Mount(Model):
 class Ulimit(Model):
     """A resource limit of the container; -1 is unlimited."""
 
-    soft: int
-    hard: int
+    soft: Annotated[int, Field(ge=-1)]
+    """What holds until the process asks for more."""
+    hard: Annotated[int, Field(ge=-1)]
+    """What it may ask for."""
 
 
 class Docker(Model):
@@ -130,9 +166,10 @@ class Docker(Model):
     """Cards the container gets: `all`, `none`, or their indices."""
     gpu_injection: Literal["gpus", "cdi", "runtime"] = "gpus"
     """How cards get in: device request (`docker run --gpus`), CDI, or `runtime: nvidia`."""
-    shm_size: str | None = None
+    shm_size: Size | None = None
     """Size of /dev/shm in the container, for example `16gb`; without effect with ipc host."""
     ipc: Literal["private", "host"] = "private"
+    """`host`: the container uses the host's /dev/shm."""
     network: Literal["bridge", "host"] = "bridge"
     """With bridge the engine's port is published on `engine.host`; with host it binds there itself."""
     container_port: Port = 8000
@@ -140,14 +177,16 @@ class Docker(Model):
     mounts: tuple[Mount, ...] = ()
     ulimits: dict[str, Ulimit] = Field(default_factory=dict)
     """For example `memlock: {soft: -1, hard: -1}`."""
-    memory: str | None = None
+    memory: Size | None = None
     """Memory limit of the container, for example `48gb`; none by default."""
-    pids_limit: int | None = None
+    pids_limit: Annotated[int, Field(ge=1)] | None = None
+    """Most processes and threads in the container; Docker's default if left out."""
     entrypoint: tuple[str, ...] = ("vllm", "serve")
     """Command in the image that serves; the arguments follow it."""
     pull: Literal["missing", "never"] = "missing"
     """Whether to pull an image that is not there."""
     user: str | None = None
+    """User in the container, as a name or `UID:GID`; the image's own if left out."""
 
 
 class Process(Model):
@@ -156,6 +195,7 @@ class Process(Model):
     executable: tuple[str, ...] = ("vllm", "serve")
     """Command that serves; the arguments follow it."""
     working_directory: str | None = None
+    """Folder that the engine starts in; the daemon's if left out."""
     inherit_environment: tuple[str, ...] = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "TMPDIR")
     """Variables of the daemon that the engine sees; everything else is kept from it."""
 
@@ -164,22 +204,28 @@ class Engine(Model):
     """What to launch."""
 
     runtime: RuntimeKind
+    """`docker` or `process`; the section of that name says more."""
     version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+")]
     """vLLM's version, for the table of what differs between versions."""
     model: str
-    """Hugging Face id or folder, as the engine sees it (inside the container)."""
+    """Hugging Face id or folder, as the engine sees it (inside the container). A bare process may use `~/...`
+    and `./...`, the latter from the rig file's folder."""
     served_model_name: str | None = None
     """Name that clients use; the model itself if left out."""
     host: str = "127.0.0.1"
     """Address to serve on. A tailnet address or 127.0.0.1; 0.0.0.0 opens the box to its whole network."""
     port: Port = 8000
+    """Port to serve on."""
     api_key: SecretRef | None = None
     """Key that clients must send; handed to the engine as `VLLM_API_KEY` through a private file."""
     environment: dict[str, str | SecretRef] = Field(default_factory=dict)
     """Variables of the engine; a secret is a reference."""
     arguments: Arguments = Arguments()
+    """vLLM's own settings."""
     docker: Docker | None = None
+    """The container, for runtime docker."""
     process: Process | None = None
+    """The process, for runtime process; may be left out."""
 
     @model_validator(mode="after")
     def _runtime_described(self) -> "Engine":
@@ -196,7 +242,9 @@ class Canary(Model):
     """The small completion that proves the engine answers."""
 
     prompt: str = "The capital of France is"
+    """What is asked."""
     max_tokens: Annotated[int, Field(ge=1, le=64)] = 8
+    """Length of the answer."""
     expect: str | None = None
     """Text the answer must contain (case does not matter); None: any text that is not degenerate."""
     timeout_s: Seconds = 30.0
@@ -230,8 +278,11 @@ class Backoff(Model):
     """Wait between failed starts: initial * factor^n, at most max, plus or minus jitter."""
 
     initial_s: Annotated[float, Field(ge=0)] = 1.0
+    """Wait after the first failure."""
     factor: Annotated[float, Field(ge=1)] = 2.0
+    """Each wait is this many times the one before."""
     max_s: Seconds = 300.0
+    """Longest wait."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the wait that is random."""
 
@@ -240,7 +291,9 @@ class Supervision(Model):
     """How one engine is kept serving."""
 
     probe_interval_s: Seconds = 2.0
+    """How often the engine is looked at."""
     probe_timeout_s: Seconds = 5.0
+    """How long one look may take."""
     failure_threshold: Annotated[int, Field(ge=1)] = 3
     """Consecutive failed probes before the engine counts as down (a dead process counts at once)."""
     success_threshold: Annotated[int, Field(ge=1)] = 1
@@ -250,8 +303,11 @@ class Supervision(Model):
     stop_grace_s: Seconds = 15.0
     """From TERM to KILL."""
     canary: Canary = Canary()
+    """The small completion that proves the engine answers."""
     deadlines: Deadlines = Deadlines()
+    """How long each phase of a start may take."""
     backoff: Backoff = Backoff()
+    """Wait between failed starts."""
     attempts: Annotated[int, Field(ge=1)] = 5
     """Failures in `attempts_window_s` after which rigd stops trying and says so."""
     attempts_window_s: Seconds = 3600.0
@@ -278,6 +334,7 @@ class Prefix(Model):
     """A prompt beginning that agents share. Either `request`, or `system` and/or `files`."""
 
     name: Slug
+    """Name in status and journal."""
     request: str | None = None
     """Path of a JSON file with a chat completion request body; its last user message is the tail."""
     system: str | None = None
@@ -305,6 +362,7 @@ class Warm(Model):
     max_sightings: Annotated[int, Field(ge=2)] = 5
     """Most requests a prefix; hybrid models need about three."""
     request_timeout_s: Seconds = 600.0
+    """Deadline of one warm request; a cold prefix of 200K tokens takes minutes."""
     every_s: Seconds | None = 1800.0
     """How often the hit is proved again while ready; None: never by the clock."""
     watch_files: bool = True
@@ -317,6 +375,7 @@ class Channel(Model):
     """One kind of client of the engine and what it may use of the KV pool."""
 
     name: Slug
+    """Name in budgets and client files."""
     context: Annotated[int, Field(ge=1)]
     """Longest prompt in tokens."""
     output: Annotated[int, Field(ge=1)]
@@ -344,9 +403,16 @@ class Rig(Model):
     name: Slug
     """Name of the rig; labels containers and processes as ours."""
     engine: Engine
+    """What to launch."""
     supervision: Supervision = Supervision()
+    """How it is kept serving."""
     gates: Gates = Gates()
+    """What must hold before a start."""
     prefixes: tuple[Prefix, ...] = ()
+    """Prompt beginnings that agents share, warmed in this order after every start."""
     warm: Warm = Warm()
+    """How prefixes are warmed and proved."""
     channels: tuple[Channel, ...] = ()
+    """Who uses the engine, and how much of it."""
     logs: Logs = Logs()
+    """What is kept."""
