@@ -29,6 +29,15 @@ class Settings(BaseSettings):
     socket_group: str | None = None
     """Group that may use the socket (mode 0660). None: only the daemon's own user and root (0600)."""
 
+    bind: str | None = None
+    """HOST:PORT of a TCP listener beside the socket, for example the tailnet address; needs `token_file`."""
+
+    token_file: Path | None = None
+    """File (mode 0600) whose first line is the bearer token that callers on TCP must send."""
+
+    hosts: tuple[str, ...] = ()
+    """Further names by which callers may address the TCP listener (JSON list); its own address always may."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 

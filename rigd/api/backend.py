@@ -1,0 +1,54 @@
+"""What the API needs of the supervisor. The daemon hands the real one to `make_app`; tests hand in a fake."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from rigd.supervise.state import Reply, RequestKind, State
+
+Document = dict[str, Any]
+"""A JSON object as it goes over the wire; the README describes each."""
+
+
+class Backend(Protocol):
+    """A supervisor, seen from the API: it reads, and it posts requests to the one loop that decides."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the loop's own heartbeat is fresh."""
+        ...
+
+    def status(self) -> Document:
+        """Return the status document; cheap enough for every watcher, every half second."""
+        ...
+
+    async def act(self, kind: RequestKind, *, reload: bool) -> Reply:
+        """Post a request to the loop and return its answer; `reload` reads the rig file again first."""
+        ...
+
+    async def wait(self, states: frozenset[State], timeout_s: float) -> bool:
+        """Return True as soon as the state is one of `states`, False when the time is over."""
+        ...
+
+    async def events(self, after_id: int | None, limit: int) -> list[Document]:
+        """Return journal entries after `after_id`, oldest first; None: the newest `limit` ones."""
+        ...
+
+    def subscribe(self) -> AsyncIterator[Document]:
+        """Yield what happens from now on: `{"type": "event" | "live", ...}`.
+
+        The queue is bounded: a slow reader loses the oldest items and gets another type in their place.
+        """
+        ...
+
+    async def starts(self, limit: int) -> list[Document]:
+        """Return the last starts and their outcome, newest first."""
+        ...
+
+    def log_path(self, start: int | None) -> Path | None:
+        """Return the engine's log of a start (None: of the last one), or None when there is none."""
+        ...
+
+    def metrics(self) -> str:
+        """Return the daemon's own metrics as Prometheus text."""
+        ...
