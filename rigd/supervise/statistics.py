@@ -1,0 +1,257 @@
+"""Failures that no single line names: read from the numbers of an engine's status lines. Bounded memory."""
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from rigd.supervise.loglines import Line
+
+_STATUS = re.compile(
+    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generation>[\d.]+) tokens/s,"
+    r" Running: (?P<running>\d+) reqs,(?: Swapped: \d+ reqs,)? (?:Waiting|Pending): (?P<waiting>\d+) reqs"
+    r"(?:.*?Preemptions: (?P<preemptions>\d+))?(?:.*?(?:GPU )?KV cache usage: (?P<kv>[\d.]+)%)?"
+)
+_ACCEPTANCE = re.compile(
+    r"Mean acceptance length: (?P<length>[\d.]+)(?:.*?acceptance rate: (?P<rate>[\d.]+)%)?"
+)
+_POOL = re.compile(r"KV cache size: (?P<tokens>[\d,]+) tokens")
+_RESIDENT = re.compile(r"^process_resident_memory_bytes(?:\{[^}]*\})? (?P<bytes>[\d.e+]+)")
+_SPEAKS_OF_SPECULATION = re.compile(
+    r"speculative_config=SpeculativeConfig\(|['\"]speculative_config['\"]: ['\"]?\{|--speculative-config"
+)
+
+STALLED_LINES = 5
+"""Status lines in a row without a token, with requests running (50 s at vLLM's interval)."""
+COLLAPSED_LINES = 3
+SILENT_DRAFT_LINES = 6
+BUSY_LINES = 3
+GAP_S = (30.0, 3600.0)
+"""Silence between status lines with requests running that counts as a stall."""
+SHRUNK = 0.9
+KV_FULL_PERCENT = 90.0
+KV_LOW_PERCENT = 40.0
+THRASH = 20
+"""Preemptions that are more than healthy."""
+GIB = 1024.0**3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the numbers show, and the line that shows it last."""
+
+    line_number: int
+    text: str
+    captured: dict[str, str | int | float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Status:
+    line: Line
+    prompt: float
+    generation: float
+    running: int
+    waiting: int
+    preemptions: int | None
+    kv_percent: float | None
+
+    @property
+    def stalled(self) -> bool:
+        return self.running > 0 and self.generation == 0 and self.prompt == 0
+
+
+@dataclass(kw_only=True)
+class Statistics:
+    """Watches the status lines of a log."""
+
+    NEEDLES: ClassVar[tuple[str, ...]] = (
+        "avg prompt throughput:",
+        "mean acceptance length:",
+        "kv cache size:",
+        "process_resident_memory_bytes",
+        "speculative",
+    )
+
+    _recent: deque[_Status] = field(default_factory=lambda: deque(maxlen=12))
+    _stalled: int = 0
+    _collapsed: int = 0
+    _draft_lines: int = 0
+    _busy_without_drafts: int = 0
+    _speculates: bool = False
+    _acceptance: tuple[Line, float] | None = None
+    _pools: list[tuple[Line, int]] = field(default_factory=list)
+    _pool_of_start: tuple[Line, int] | None = None
+    _resident: deque[tuple[Line, float]] = field(default_factory=lambda: deque(maxlen=200))
+    _gaps: list[tuple[Line, float]] = field(default_factory=list)
+    _stalls: int = 0
+    _preempted: tuple[int, int] | None = None
+
+    def see(self, line: Line, found: list[str]) -> None:
+        """Take in one cleaned line that contains the needles `found`."""
+        if "avg prompt throughput:" in found and (match := _STATUS.search(line.text)):
+            self._status(line, match)
+        if "mean acceptance length:" in found and (match := _ACCEPTANCE.search(line.text)):
+            self._draft_lines += 1
+            length = float(match["length"])
+            rate = match["rate"]
+            collapsed = length <= 1.01 and (rate is None or float(rate) < 1)  # noqa: PLR2004  (1.00 is no draft accepted)
+            self._collapsed = self._collapsed + 1 if collapsed else 0
+            self._acceptance = (line, length)
+        if "kv cache size:" in found and (match := _POOL.search(line.text)):
+            self._pool(line, int(match["tokens"].replace(",", "")))
+        if "process_resident_memory_bytes" in found and (match := _RESIDENT.search(line.text)):
+            self._resident.append((line, float(match["bytes"])))
+        if "speculative" in found and _SPEAKS_OF_SPECULATION.search(line.text):
+            self._speculates = True
+
+    def new_start(self) -> None:
+        """Forget what belongs to the engine that ended; its KV pool stays for comparison."""
+        if self._pool_of_start is not None:
+            self._pools = [*self._pools, self._pool_of_start][-10:]
+        self._pool_of_start = None
+        self._recent.clear()
+        self._stalled = self._collapsed = self._draft_lines = self._busy_without_drafts = 0
+        self._speculates = False
+        self._acceptance = None
+        self._preempted = None
+
+    def _pool(self, line: Line, tokens: int) -> None:
+        if self._pool_of_start is None or tokens <= self._pool_of_start[1]:
+            self._pool_of_start = (line, tokens)
+
+    def _status(self, line: Line, match: re.Match[str]) -> None:
+        status = _Status(
+            line=line,
+            prompt=float(match["prompt"]),
+            generation=float(match["generation"]),
+            running=int(match["running"]),
+            waiting=int(match["waiting"]),
+            preemptions=int(match["preemptions"]) if match["preemptions"] else None,
+            kv_percent=float(match["kv"]) if match["kv"] else None,
+        )
+        if self._recent:
+            self._gap(self._recent[-1], status)
+        self._recent.append(status)
+        self._stalled = self._stalled + 1 if status.stalled else 0
+        if status.generation > 0:
+            self._busy_without_drafts += 1
+        if status.preemptions is not None:
+            first = self._preempted[0] if self._preempted else status.preemptions
+            self._preempted = (min(first, status.preemptions), status.preemptions)
+
+    def _gap(self, before: _Status, now: _Status) -> None:
+        if before.running == 0 or not before.line.time or not now.line.time:
+            return
+        gap_s = (_when(now.line.time) - _when(before.line.time)).total_seconds()
+        if GAP_S[0] <= gap_s <= GAP_S[1]:
+            self._stalls += 1
+            if len(self._gaps) < 50:  # noqa: PLR2004  (enough to show)
+                self._gaps.append((now.line, gap_s))
+
+    def finish(self) -> None:
+        """Take the end of the log into account."""
+        if self._pool_of_start is not None:
+            self._pools.append(self._pool_of_start)
+
+    def findings(self) -> list[tuple[str, Finding]]:
+        """Return the kinds that the numbers show, the gravest first."""
+        found = [
+            ("stall_forever", self._stall()),
+            ("spec_accept_collapse", self._collapse()),
+            ("kv_pool_shrunk", self._shrunk()),
+            ("preempt_thrash", self._thrash()),
+            ("drafter_missing", self._no_drafts()),
+            ("spec_concurrency_cap", self._capped()),
+            ("host_ram_leak", self._leak()),
+            ("stall_selfheal", self._healed()),
+            ("slow_not_stuck", self._slow()),
+        ]
+        return [(kind, finding) for kind, finding in found if finding is not None][:1]
+
+    def _stall(self) -> Finding | None:
+        if self._stalled < STALLED_LINES:
+            return None
+        last = self._recent[-1]
+        return _finding(last.line, running=last.running, waiting=last.waiting, lines=self._stalled)
+
+    def _collapse(self) -> Finding | None:
+        if self._collapsed < COLLAPSED_LINES or self._acceptance is None:
+            return None
+        return _finding(self._acceptance[0], mean_acceptance_length=self._acceptance[1])
+
+    def _shrunk(self) -> Finding | None:
+        if len(self._pools) < 2:  # noqa: PLR2004  (nothing to compare with)
+            return None
+        best = max(tokens for _, tokens in self._pools[:-1])
+        line, tokens = self._pools[-1]
+        if tokens >= SHRUNK * best:
+            return None
+        return _finding(line, kv_tokens=tokens, earlier_kv_tokens=best, percent=round(100 * tokens / best))
+
+    def _thrash(self) -> Finding | None:
+        last = self._recent[-1] if self._recent else None
+        if last is None or self._preempted is None:
+            return None
+        many = self._preempted[1] - self._preempted[0] >= THRASH
+        if not many or (last.kv_percent is not None and last.kv_percent < KV_FULL_PERCENT):
+            return None
+        return _finding(last.line, preemptions=self._preempted[1], kv_usage_percent=last.kv_percent or 100.0)
+
+    def _no_drafts(self) -> Finding | None:
+        if not self._speculates or self._draft_lines or self._busy_without_drafts < SILENT_DRAFT_LINES:
+            return None
+        last = self._recent[-1]
+        return _finding(last.line, tokens_per_s=last.generation)
+
+    def _capped(self) -> Finding | None:
+        recent = list(self._recent)[-BUSY_LINES:]
+        capped = [
+            s
+            for s in recent
+            if 0 < s.running <= 3
+            and s.waiting > 0
+            and s.kv_percent is not None
+            and s.kv_percent < KV_LOW_PERCENT  # noqa: PLR2004  (as reported)
+        ]
+        speculates = self._speculates or self._draft_lines
+        if len(recent) < BUSY_LINES or len(capped) < len(recent) or not speculates or capped[-1].running < 2:  # noqa: PLR2004
+            return None
+        last = capped[-1]
+        return _finding(
+            last.line, running=last.running, waiting=last.waiting, kv_usage_percent=last.kv_percent or 0.0
+        )
+
+    def _leak(self) -> Finding | None:
+        values = [value for _, value in self._resident]
+        rising = all(later >= earlier * 0.99 for earlier, later in zip(values, values[1:], strict=False))
+        if len(values) < 4 or not rising or values[-1] < 1.5 * values[0]:  # noqa: PLR2004  (a trend, not noise)
+            return None
+        return _finding(
+            self._resident[-1][0], first_gib=round(values[0] / GIB, 2), last_gib=round(values[-1] / GIB, 2)
+        )
+
+    def _healed(self) -> Finding | None:
+        if not self._gaps:
+            return None
+        line, gap_s = max(self._gaps, key=lambda gap: gap[1])
+        return _finding(line, gap_s=int(gap_s), stalls=self._stalls)
+
+    def _slow(self) -> Finding | None:
+        recent = list(self._recent)[-BUSY_LINES:]
+        waiting = len(recent) == BUSY_LINES and all(
+            s.waiting > s.running > 0 and s.generation > 0 for s in recent
+        )
+        if not waiting:
+            return None
+        last = recent[-1]
+        return _finding(last.line, running=last.running, waiting=last.waiting, tokens_per_s=last.generation)
+
+
+def _finding(line: Line, **captured: str | float) -> Finding:
+    return Finding(line_number=line.number, text=line.text[:500], captured=dict(captured))
+
+
+def _when(time: str) -> datetime:
+    """Return a moment of `MM-DD HH:MM:SS`; the year does not matter for differences."""
+    return datetime.strptime("2024-" + time, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
