@@ -1,0 +1,260 @@
+"""The engine core: its own process, one loop, a step at a time. Blocking on purpose, as a stopped one must block."""
+
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+from rigd.sim.arguments import Settings
+from rigd.sim.cache import BlockPool
+from rigd.sim.faults import Faults
+from rigd.sim.lines import Log
+from rigd.sim.processes import (
+    Lines,
+    StepTimedOutError,
+    Worker,
+    WorkerDiedError,
+    end,
+    ignore_term,
+    run_step,
+    set_title,
+    start_workers,
+)
+from rigd.sim.scheduler import Request, Scheduler, Step, Tally
+from rigd.sim.startup import Start, StartFailedError
+from rigd.sim.timing import decode_s, keep_probability, prefill_s
+
+ORPHAN_LIMIT_S = 120.0
+"""How long a core whose API server was killed lives on. vLLM's lives for ever; a forgotten test's must not."""
+
+_IDLE_S = 0.1
+_SHM_MESSAGE_S = 60.0
+_WORKER_DEATH_S = 3.0
+
+
+def run_core(settings: Settings, faults: Faults, link: socket.socket) -> int:
+    """Be the engine core: start, then serve requests from `link` until there is a reason to end."""
+    set_title("VLLM::EngineCore")
+    switches = faults.now()
+    if switches.on("orphans"):
+        os.setsid()
+    if switches.on("refuse-term"):
+        ignore_term()
+    else:
+        signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    out = Log("EngineCore")
+    lines = Lines(link)
+    workers = start_workers(settings.ranks, inherited=(link,))
+    try:
+        Start(settings=settings, faults=faults, core=out, workers=workers).run()
+    except StartFailedError as failure:
+        lines.send({"failed": failure.code})
+        return failure.code
+    lines.send({"ready": True})
+    return Core(settings=settings, faults=faults, out=out, lines=lines, workers=workers).run()
+
+
+def _terminate(_signal: int, _frame: Any) -> NoReturn:
+    Log("EngineCore").info("core.py:1454", "[shutdown] EngineCore: trigger received signal=SIGTERM")
+    end(0)
+
+
+@dataclass(kw_only=True)
+class _Clock:
+    """When the step that is running ends; the time that bookkeeping takes is part of it."""
+
+    due_s: float = 0.0
+
+    def pass_time(self, duration_s: float) -> None:
+        now_s = time.monotonic()
+        self.due_s = max(self.due_s, now_s - duration_s) + duration_s
+        if self.due_s > now_s:
+            time.sleep(self.due_s - now_s)
+
+
+class Core:
+    """The loop of a core that is ready."""
+
+    def __init__(
+        self, *, settings: Settings, faults: Faults, out: Log, lines: Lines, workers: tuple[Worker, ...]
+    ) -> None:
+        self._settings = settings
+        self._faults = faults
+        self._log = out
+        self._lines = lines
+        self._workers = workers
+        self._scheduler = Scheduler(
+            pool=BlockPool(
+                total=settings.blocks, caching=settings.prefix_caching, sightings=2 if settings.hybrid else 1
+            ),
+            block_size=settings.block_size,
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            drafts=settings.drafts,
+        )
+        self._random = random.Random(0)  # noqa: S311  (the same run twice, not a secret)
+        self._ready_s = time.monotonic()
+        self._requests = 0
+        self._stalled = False
+        self._clock = _Clock()
+        self._first_s = settings.profile.first_request_s
+        self._flooded_s = time.monotonic()
+        self._step_timeout_s = float(os.environ.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "300"))
+
+    def run(self) -> int:
+        """Serve until the API server has gone, a worker has died, or a fault says so."""
+        while True:
+            self._misbehave()
+            step = self._scheduler.plan()
+            if not self._listen(wait=step.empty):
+                return self._outlive()
+            if step.empty:
+                continue
+            try:
+                self._compute(step)
+            except WorkerDiedError as death:
+                self._mourn(death)
+            except StepTimedOutError:
+                self._die("TimeoutError: RPC call to sample_tokens timed out.")
+
+    def _listen(self, *, wait: bool) -> bool:
+        """Take what has come from the API server; False when it has gone."""
+        links = [self._lines.link, *(worker.link for worker in self._workers)]
+        readable, _, _ = select.select(links, [], [], _IDLE_S if wait else 0.0)
+        for worker in self._workers:
+            if worker.link in readable:
+                self._mourn(WorkerDiedError(worker.rank))
+        while self._lines.link in readable:
+            messages = self._lines.receive()
+            if messages is None:
+                return False
+            for message in messages:
+                self._obey(message)
+            readable, _, _ = select.select([self._lines.link], [], [], 0.0)
+        return True
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if "abort" in message:
+            self._scheduler.abort(message["abort"])
+            return
+        self._requests += 1
+        if self._faults.now().on("die-at-request"):
+            self._die("torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
+        self._scheduler.add(
+            Request(
+                id=message["id"], prompt=message["prompt"], answer=message["answer"], reason=message["reason"]
+            )
+        )
+
+    def _compute(self, step: Step) -> None:
+        settings = self._settings
+        run_step(self._workers, timeout_s=self._step_timeout_s, waiting=self._complain)
+        profile = settings.profile
+        duration_s = profile.overhead_s + decode_s(profile, len(step.decodes)) + self._first_s
+        duration_s += sum(prefill_s(profile, one.start, one.tokens) for one in step.prefills)
+        self._first_s = 0.0
+        self._clock.pass_time(duration_s)
+        collapsed = self._faults.now().on("acceptance-collapse")
+        keep = 0.0 if collapsed else keep_probability(settings.acceptance, settings.drafts)
+        produced = self._scheduler.commit(step, lambda: self._kept(keep))
+        tally, self._scheduler.tally = (
+            self._scheduler.tally,
+            Tally(accepted_per_position=[0] * settings.drafts),
+        )
+        self._lines.send(
+            {
+                "out": [[one.id, one.tokens, one.finished, one.cached] for one in produced],
+                "running": len(self._scheduler.running),
+                "waiting": len(self._scheduler.waiting),
+                "kv": self._scheduler.pool.usage,
+                "computed": sum(one.tokens for one in step.prefills),
+                "tally": asdict(tally),
+            }
+        )
+
+    def _kept(self, keep: float) -> int:
+        kept = 0
+        while kept < self._settings.drafts and self._random.random() < keep:
+            kept += 1
+        return kept
+
+    def _complain(self, waited_s: float) -> None:
+        if int(waited_s) and int(waited_s) % int(_SHM_MESSAGE_S) == 0:
+            self._log.info(
+                "shm_broadcast.py:698",
+                "No available shared memory broadcast block found in 60 seconds. This typically happens when some "
+                "processes are hanging or doing some time-consuming work (e.g. compilation, weight/kv cache "
+                "quantization).",
+            )
+
+    def _misbehave(self) -> None:
+        switches = self._faults.now()
+        if not switches.values:
+            return
+        age_s = time.monotonic() - self._ready_s
+        limit_s = switches.number("die-after")
+        if limit_s is not None and age_s >= limit_s:
+            self._die("torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
+        if (lines := switches.number("log-flood")) is not None:
+            self._flood(lines)
+        stall_s = switches.number("stall")
+        if stall_s is None:
+            self._stalled = False
+        elif self._requests and not self._stalled and self._scheduler.running:
+            self._stalled = True
+            time.sleep(stall_s)
+        while self._frozen(time.monotonic() - self._ready_s):
+            time.sleep(_IDLE_S / 2)
+
+    def _frozen(self, age_s: float) -> bool:
+        switches = self._faults.now()
+        after_s = switches.number("freeze-after")
+        return switches.on("freeze") or (after_s is not None and age_s >= after_s)
+
+    def _flood(self, lines_per_s: float) -> None:
+        now_s = time.monotonic()
+        due = int((now_s - self._flooded_s) * (lines_per_s or 1000.0))
+        if due:
+            self._flooded_s = now_s
+            self._log.warning(
+                "\n".join(["core.py:1589"]), "\n".join(["the same warning again"] * min(due, 20_000))
+            )
+
+    def _mourn(self, death: WorkerDiedError) -> NoReturn:
+        self._log.error(
+            "multiproc_executor.py:315",
+            f"Worker proc VllmWorker-{death.rank} died unexpectedly (exit code: -9), shutting down executor.",
+        )
+        self._log.info(
+            "multiproc_executor.py:479",
+            f"[shutdown] Executor: waiting for worker exit count={len(self._workers) - 1}",
+        )
+        for worker in self._workers:
+            worker.link.close()
+        time.sleep(_WORKER_DEATH_S)
+        self._die("RuntimeError: Executor failed.")
+
+    def _die(self, error: str) -> NoReturn:
+        self._log.error(
+            "core.py:1512",
+            "EngineCore encountered a fatal error.\n"
+            "Traceback (most recent call last):\n"
+            '  File "/usr/local/lib/python3.12/dist-packages/vllm/v1/engine/core.py", line 1496, in run_engine_core\n'
+            "    engine_core.run_busy_loop()\n"
+            f"{error}",
+        )
+        end(1)
+
+    def _outlive(self) -> int:
+        """Live on without an API server, as vLLM's core does after its parent was killed."""
+        limit_s = time.monotonic() + ORPHAN_LIMIT_S
+        while time.monotonic() < limit_s:
+            time.sleep(_IDLE_S)
+        sys.stdout.flush()
+        return 0

@@ -1,0 +1,317 @@
+"""/metrics under vLLM's names, and the statistics lines in its log."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from rigd.sim.arguments import Settings
+from rigd.sim.lines import Log
+from rigd.sim.link import Call
+
+STATS_EVERY_S = 10.0
+
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000)
+_FIRST = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+)
+_FIRST += (80.0, 160.0, 640.0, 2560.0)
+_BETWEEN = (
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+)
+_WHOLE = (
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    120.0,
+    240.0,
+    480.0,
+)
+_WHOLE += (960.0, 1920.0, 7680.0)
+_STEP = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+_GAUGES = {
+    "num_requests_running": "Number of requests in model execution batches.",
+    "num_requests_waiting": "Number of requests waiting to be processed.",
+    "kv_cache_usage_perc": "KV-cache usage. 1 means 100 percent usage.",
+}
+_COUNTERS = {
+    "prefix_cache_queries": "Prefix cache queries, in terms of number of queried tokens.",
+    "prefix_cache_hits": "Prefix cache hits, in terms of number of cached tokens.",
+    "external_prefix_cache_queries": "External prefix cache queries from KV connector cross-instance cache sharing, "
+    "in terms of number of queried tokens.",
+    "external_prefix_cache_hits": "External prefix cache hits from KV connector cross-instance cache sharing, in "
+    "terms of number of cached tokens.",
+    "num_preemptions": "Cumulative number of preemption from the engine.",
+    "prompt_tokens": "Number of prefill tokens processed.",
+    "prompt_tokens_cached": "Number of cached prompt tokens (local + external).",
+    "generation_tokens": "Number of generation tokens processed.",
+}
+_DRAFT_COUNTERS = {
+    "spec_decode_num_drafts": "Number of spec decoding drafts.",
+    "spec_decode_num_draft_tokens": "Number of draft tokens.",
+    "spec_decode_num_accepted_tokens": "Number of accepted tokens.",
+}
+_HISTOGRAMS = {
+    "request_prompt_tokens": ("Number of prefill tokens processed.", _TOKENS),
+    "request_generation_tokens": ("Number of generation tokens processed.", _TOKENS),
+    "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", _STEP),
+    "request_params_max_tokens": ("Histogram of the max_tokens request parameter.", _TOKENS),
+    "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", _FIRST),
+    "inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", _BETWEEN),
+    "e2e_request_latency_seconds": ("Histogram of e2e request latency in seconds.", _WHOLE),
+    "request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", _WHOLE),
+    "request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", _WHOLE),
+}
+_REASONS = ("stop", "length", "abort", "error", "repetition")
+_SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
+
+
+class Metrics:
+    """The numbers of one API server."""
+
+    def __init__(self, settings: Settings, out: Log) -> None:
+        self._log = out
+        self._settings = settings
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        counters = _DRAFT_COUNTERS | _COUNTERS if settings.drafts else _COUNTERS
+        self._counters = {name: self._counter(name, text) for name, text in counters.items()}
+        self._gauges = {name: self._gauge(name, text) for name, text in _GAUGES.items()}
+        self._histograms = {name: self._histogram(name, *how) for name, how in _HISTOGRAMS.items()}
+        self._success = self._labelled(
+            Counter, "request_success", "Count of successfully processed requests."
+        )("finished_reason", _REASONS)
+        self._sources = self._labelled(
+            Counter, "prompt_tokens_by_source", "Number of prompt tokens by source."
+        )("source", _SOURCES)
+        self._positions = (
+            self._labelled(
+                Counter, "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens per draft position."
+            )("position", tuple(str(position) for position in range(settings.drafts)))
+            if settings.drafts
+            else {}
+        )
+        self._describe_cache()
+        self._window = _Window()
+
+    def text(self) -> bytes:
+        """Return the page."""
+        return generate_latest(self.registry)
+
+    def observe(self, message: dict[str, Any], calls: dict[str, Call]) -> None:
+        """Book what one step of the core reports."""
+        tally = message["tally"]
+        self._gauges["num_requests_running"].set(message["running"])
+        self._gauges["num_requests_waiting"].set(message["waiting"])
+        self._gauges["kv_cache_usage_perc"].set(message["kv"])
+        self._counters["prefix_cache_queries"].inc(tally["queries"])
+        self._counters["prefix_cache_hits"].inc(tally["hits"])
+        self._counters["num_preemptions"].inc(tally["preemptions"])
+        accepted = sum(tally["accepted_per_position"])
+        if self._settings.drafts:
+            self._counters["spec_decode_num_drafts"].inc(tally["drafts"])
+            self._counters["spec_decode_num_draft_tokens"].inc(tally["draft_tokens"])
+            self._counters["spec_decode_num_accepted_tokens"].inc(accepted)
+            for position, count in enumerate(tally["accepted_per_position"]):
+                self._positions[str(position)].inc(count)
+        generated = 0
+        for call_id, tokens, finished, cached in message["out"]:
+            generated += tokens
+            if call_id in calls:
+                self._observe_call(calls[call_id], tokens, finished, cached)
+        self._counters["generation_tokens"].inc(generated)
+        self._histograms["iteration_tokens_total"].observe(message["computed"] + generated)
+        self._window.add(message, generated, accepted)
+
+    def write_statistics(self) -> None:
+        """Write vLLM's lines about the last ten seconds; none when nothing has happened."""
+        window, self._window = self._window, self._window.next()
+        if not (window.busy or window.was_busy):
+            return
+        took_s = time.monotonic() - window.since_s
+        preempted = f"Preemptions: {window.preemptions}, " if window.preemptions else ""
+        hits = f", Prefix cache hit rate: {window.hit_rate:.1%}" if window.queries else ""
+        self._log.info(
+            "loggers.py:335",
+            f"Engine 000: Avg prompt throughput: {window.prompt / took_s:.1f} tokens/s, "
+            f"Avg generation throughput: {window.generated / took_s:.1f} tokens/s, Running: {window.running} reqs, "
+            f"Waiting: {window.waiting} reqs, {preempted}{self._settings.device} KV cache usage: {window.kv:.1%}{hits}",
+        )
+        if window.drafts:
+            rates = ", ".join(f"{count / window.drafts:.3f}" for count in window.positions)
+            self._log.info(
+                "metrics.py:120",
+                f"SpecDecoding metrics: Mean acceptance length: {1 + window.accepted / window.drafts:.2f}, "
+                f"Accepted throughput: {window.accepted / took_s:.2f} tokens/s, "
+                f"Drafted throughput: {window.draft_tokens / took_s:.2f} tokens/s, "
+                f"Accepted: {window.accepted} tokens, Drafted: {window.draft_tokens} tokens, "
+                f"Per-position acceptance rate: {rates}, "
+                f"Avg Draft acceptance rate: {window.accepted / max(window.draft_tokens, 1):.1%}",
+            )
+
+    def _observe_call(self, call: Call, tokens: int, finished: str | None, cached: int | None) -> None:
+        now_s = time.monotonic()
+        if call.first_s is None:
+            call.first_s = now_s
+            self._histograms["time_to_first_token_seconds"].observe(now_s - call.added_s)
+            self._histograms["request_prefill_time_seconds"].observe(now_s - call.added_s)
+            self._counters["prompt_tokens"].inc(len(call.prompt))
+            self._counters["prompt_tokens_cached"].inc(cached or 0)
+            self._sources["local_cache_hit"].inc(cached or 0)
+            self._sources["local_compute"].inc(len(call.prompt) - (cached or 0))
+        elif call.last_s is not None and tokens:
+            self._histograms["inter_token_latency_seconds"].observe((now_s - call.last_s) / tokens)
+        call.last_s = now_s
+        if finished is not None:
+            self._success[finished].inc()
+            self._histograms["request_prompt_tokens"].observe(len(call.prompt))
+            self._histograms["request_generation_tokens"].observe(len(call.answer))
+            self._histograms["request_params_max_tokens"].observe(len(call.answer))
+            self._histograms["e2e_request_latency_seconds"].observe(now_s - call.added_s)
+            self._histograms["request_decode_time_seconds"].observe(now_s - call.first_s)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        metric = Counter(f"vllm:{name}", text, ("model_name", "engine"), registry=self.registry)
+        return metric.labels(self._settings.name, "0")
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        metric = Gauge(f"vllm:{name}", text, ("model_name", "engine"), registry=self.registry)
+        return metric.labels(self._settings.name, "0")
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        metric = Histogram(
+            f"vllm:{name}", text, ("model_name", "engine"), buckets=buckets, registry=self.registry
+        )
+        return metric.labels(self._settings.name, "0")
+
+    def _labelled(
+        self, kind: type[Counter], name: str, text: str
+    ) -> Callable[[str, tuple[str, ...]], dict[str, Counter]]:
+        def make(label: str, values: tuple[str, ...]) -> dict[str, Counter]:
+            metric = kind(f"vllm:{name}", text, ("model_name", "engine", label), registry=self.registry)
+            return {value: metric.labels(self._settings.name, "0", value) for value in values}
+
+        return make
+
+    def _describe_cache(self) -> None:
+        settings = self._settings
+        facts = {
+            "block_size": settings.block_size,
+            "cache_dtype": "auto",
+            "enable_prefix_caching": settings.prefix_caching,
+            "engine": 0,
+            "gpu_memory_utilization": 0.92,
+            "kv_cache_max_concurrency": settings.blocks * settings.block_size / settings.max_model_len,
+            "kv_cache_memory_bytes": round(settings.pool_tokens * settings.profile.bytes_per_token),
+            "kv_cache_size_tokens": settings.blocks * settings.block_size,
+            "mamba_block_size": None,
+            "mamba_cache_mode": "align" if settings.hybrid else "none",
+            "num_gpu_blocks": settings.blocks,
+            "num_gpu_blocks_override": None,
+            "prefix_caching_hash_algo": "sha256",
+            "sliding_window": None,
+        }
+        gauge = Gauge(
+            "vllm:cache_config_info",
+            "Information of the LLMEngine CacheConfig",
+            tuple(facts),
+            registry=self.registry,
+        )
+        gauge.labels(**{name: str(value) for name, value in facts.items()}).set(1)
+
+
+class _Window:
+    """What has happened since the last statistics line."""
+
+    def __init__(self, *, was_busy: bool = False, queries: int = 0, hits: int = 0) -> None:
+        self.since_s = time.monotonic()
+        self.was_busy = was_busy
+        self.queries = queries
+        self.hits = hits
+        self.prompt = self.generated = self.preemptions = self.running = self.waiting = 0
+        self.drafts = self.draft_tokens = self.accepted = 0
+        self.positions: list[int] = []
+        self.kv = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.prompt or self.generated)
+
+    @property
+    def hit_rate(self) -> float:
+        return self.hits / self.queries if self.queries else 0.0
+
+    def next(self) -> "_Window":
+        window = _Window(was_busy=self.busy, queries=self.queries, hits=self.hits)
+        window.running, window.waiting, window.kv = self.running, self.waiting, self.kv
+        return window
+
+    def add(self, message: dict[str, Any], generated: int, accepted: int) -> None:
+        tally = message["tally"]
+        self.prompt += message["computed"]
+        self.generated += generated
+        self.running, self.waiting, self.kv = message["running"], message["waiting"], message["kv"]
+        self.queries += tally["queries"]
+        self.hits += tally["hits"]
+        self.preemptions += tally["preemptions"]
+        self.drafts += tally["drafts"]
+        self.draft_tokens += tally["draft_tokens"]
+        self.accepted += accepted
+        positions = tally["accepted_per_position"]
+        self.positions = [
+            a + b for a, b in zip(self.positions or [0] * len(positions), positions, strict=True)
+        ]
