@@ -20,7 +20,7 @@ def notify(*lines: str, environ: Mapping[str, str] | None = None) -> bool:
     address = "\0" + where[1:] if where.startswith("@") else where  # "@": Linux's abstract namespace.
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.setblocking(False)
+            sender.settimeout(0)
             sender.sendto("\n".join(lines).encode(), address)
     except OSError:
         return False
