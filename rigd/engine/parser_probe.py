@@ -158,7 +158,9 @@ def ask(argv):
         verdict["message"] = " ".join(str(refusal).split())[:2000]
         return verdict, REFUSED
     except Exception as error:
-        verdict["message"] = "the parser could not be asked: " + type(error).__name__ + ": " + str(error)[:500]
+        verdict["message"] = (
+            "the parser could not be asked: " + type(error).__name__ + ": " + str(error)[:500]
+        )
         return verdict, NOBODY
     verdict["accepted"] = True
     return verdict, ACCEPTED

@@ -79,8 +79,13 @@ class LaunchSpec:
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits that change whenever anything launched would change."""
-        text = json.dumps(asdict(self), sort_keys=True, default=lambda value: value.model_dump())
+        """Twelve hex digits that change whenever anything launched would change, and only then."""
+        values = asdict(self)
+        if self.container is not None:
+            del values["container"]["pull"]
+            for mount in values["container"]["mounts"]:
+                del mount["create"]
+        text = json.dumps(values, sort_keys=True, default=lambda value: value.model_dump())
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

@@ -1,6 +1,7 @@
 """One thing that is wrong, or doubtful, about a rig: where, what, and what to do."""
 
 import enum
+import re
 from dataclasses import dataclass
 
 
@@ -38,3 +39,9 @@ def key_text(path: tuple[str | int, ...]) -> str:
 def errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Return the findings that stop a launch."""
     return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+
+
+def key_path(text: str) -> tuple[str | int, ...]:
+    """Return the key path that `key_text` made a text of."""
+    parts = re.findall(r"\[(\d+)\]|([^.\[\]]+)", text)
+    return tuple(int(number) if number else name for number, name in parts)

@@ -27,9 +27,7 @@ Size = Annotated[int | str, AfterValidator(_checked_size)]
 class Model(BaseModel):
     """A frozen value whose keys are all known; the docstring after each field is its documentation."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class RuntimeKind(enum.StrEnum):
@@ -181,7 +179,7 @@ class Docker(Model):
     """Memory limit of the container, for example `48gb`; none by default."""
     pids_limit: Annotated[int, Field(ge=1)] | None = None
     """Most processes and threads in the container; Docker's default if left out."""
-    entrypoint: tuple[str, ...] = ("vllm", "serve")
+    entrypoint: Annotated[tuple[str, ...], Field(min_length=1)] = ("vllm", "serve")
     """Command in the image that serves; the arguments follow it."""
     pull: Literal["missing", "never"] = "missing"
     """Whether to pull an image that is not there."""
@@ -192,7 +190,7 @@ class Docker(Model):
 class Process(Model):
     """How the engine runs as a bare process."""
 
-    executable: tuple[str, ...] = ("vllm", "serve")
+    executable: Annotated[tuple[str, ...], Field(min_length=1)] = ("vllm", "serve")
     """Command that serves; the arguments follow it."""
     working_directory: str | None = None
     """Folder that the engine starts in; the daemon's if left out."""

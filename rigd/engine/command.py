@@ -1,0 +1,214 @@
+"""A launch specification as a person would type it: a shell command, or a compose file. Pure; secrets stay references."""
+
+import io
+import shlex
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from rigd.engine.spec import LABEL_DIGEST, LABEL_RIG, ContainerSpec, LaunchSpec
+from rigd.rig.schema import SecretRef
+
+SECRETS_IN_CONTAINER = "/run/secrets"
+_KIB = 1024
+_UNITS = ((_KIB**3, "g"), (_KIB**2, "m"), (_KIB, "k"))
+
+
+def shell_command(spec: LaunchSpec) -> str:
+    """Return a command to paste: the bare process, or `docker run`. Secrets are taken from the shell's own variables."""
+    words = _process_words(spec) if spec.container is None else _docker_words(spec, spec.container)
+    lines: list[str] = []
+    for word in words:
+        # A flag begins a line of its own, and what follows it stays beside it.
+        if lines and not word.startswith("-") and lines[-1].startswith("-") and " " not in lines[-1]:
+            lines[-1] += " " + word
+        else:
+            lines.append(word)
+    notes = [f"# {name} must be set in this shell: {describe_secret(ref)}" for name, ref in spec.secrets]
+    return "\n".join([*notes, " \\\n  ".join(lines)])
+
+
+def describe_secret(ref: SecretRef) -> str:
+    """Return in words where a secret is."""
+    if ref.env is not None:
+        return f"the daemon's environment variable {ref.env}"
+    if ref.file is not None:
+        return f"the file {ref.file}"
+    return f"the systemd credential {ref.credential}"
+
+
+def _process_words(spec: LaunchSpec) -> list[str]:
+    words = [f"{name}={shlex.quote(value)}" for name, value in spec.environment]
+    words += [f'{name}="${name}"' for name, _ in spec.secrets]
+    words += [shlex.quote(word) for word in spec.argv]
+    if spec.working_directory is not None:
+        words.insert(0, f"cd {shlex.quote(spec.working_directory)} &&")
+    return words
+
+
+def _docker_words(spec: LaunchSpec, container: ContainerSpec) -> list[str]:
+    options: list[tuple[str, str]] = [("--name", container.name), ("--restart", "no")]
+    options += [("--label", f"{name}={value}") for name, value in _labels(spec)]
+    options += _gpu_options(container)
+    if container.network == "host":
+        options.append(("--network", "host"))
+    else:
+        options.append(("--publish", f"{_bracketed(spec.host)}:{spec.port}:{container.container_port}"))
+    options.append(("--ipc", container.ipc))
+    for flag, value in (
+        ("--shm-size", container.shm_size),
+        ("--memory", container.memory),
+        ("--pids-limit", container.pids_limit),
+        ("--user", container.user),
+    ):
+        if value is not None:
+            options.append((flag, str(value)))
+    options += [("--ulimit", f"{name}={soft}:{hard}") for name, soft, hard in container.ulimits]
+    options += [("--volume", volume) for volume in _volumes(container)]
+    options += [("--env", f"{name}={value}") for name, value in spec.environment]
+    options += [("--env", name) for name, _ in spec.secrets]
+    options += [("--pull", container.pull), ("--entrypoint", container.entrypoint[0])]
+    words = ["docker run --detach"]
+    words += [f"{flag} {shlex.quote(value)}" for flag, value in options]
+    words += [shlex.quote(word) for word in (container.image, *container.entrypoint[1:], *spec.argv)]
+    return words
+
+
+def _gpu_options(container: ContainerSpec) -> list[tuple[str, str]]:
+    if container.gpus == "none":
+        return []
+    indices = container.gpus if isinstance(container.gpus, tuple) else ()
+    if container.gpu_injection == "cdi":
+        names = [f"nvidia.com/gpu={index}" for index in indices] or ["nvidia.com/gpu=all"]
+        return [("--device", name) for name in names]
+    listed = ",".join(map(str, indices)) or "all"
+    if container.gpu_injection == "runtime":
+        return [("--runtime", "nvidia"), ("--env", f"NVIDIA_VISIBLE_DEVICES={listed}")]
+    return [("--gpus", f'"device={listed}"' if indices else "all")]
+
+
+def _labels(spec: LaunchSpec) -> tuple[tuple[str, str], ...]:
+    return ((LABEL_RIG, spec.rig), (LABEL_DIGEST, spec.digest), *spec.labels)
+
+
+def _volumes(container: ContainerSpec) -> list[str]:
+    return [
+        f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "") for mount in container.mounts
+    ]
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def compose_file(spec: LaunchSpec) -> str:
+    """Return a compose file with the same container. Secrets are mounted as files, never in its environment.
+
+    Raises ValueError for a rig whose engine is a bare process.
+    """
+    if spec.container is None:
+        raise ValueError("a bare process has no compose file")
+    service = _service(spec, spec.container)
+    document: dict[str, Any] = {"name": spec.rig, "services": {"engine": service}}
+    if spec.secrets:
+        document["secrets"] = {name.lower(): _compose_secret(ref) for name, ref in spec.secrets}
+    out = io.StringIO()
+    yaml = YAML()
+    yaml.width = 4096
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def _service(spec: LaunchSpec, container: ContainerSpec) -> dict[str, Any]:
+    """Return the one service of the compose file; keys without a value are left out."""
+    entrypoint = [_literal(word) for word in container.entrypoint]
+    command = [_literal(word) for word in spec.argv]
+    if spec.secrets:
+        entrypoint, command = _reading_secrets(spec), [*entrypoint, *command]
+    network: dict[str, Any] = (
+        {"network_mode": "host"}
+        if container.network == "host"
+        else {"ports": [DoubleQuotedScalarString(
+            f"{_bracketed(spec.host)}:{spec.port}:{container.container_port}")]}
+    )  # fmt: skip
+    service: dict[str, Any] = {
+        "image": container.image,
+        "container_name": container.name,
+        "restart": DoubleQuotedScalarString("no"),
+        "pull_policy": container.pull,
+        "entrypoint": entrypoint,
+        "command": command,
+        "environment": {name: _literal(value) for name, value in spec.environment},
+        "secrets": [name.lower() for name, _ in spec.secrets],
+        **network,
+        "volumes": [_literal(volume) for volume in _volumes(container)],
+        "shm_size": _size(container.shm_size),
+        "ipc": container.ipc,
+        "mem_limit": _size(container.memory),
+        "pids_limit": container.pids_limit,
+        "user": container.user,
+        "ulimits": {name: {"soft": soft, "hard": hard} for name, soft, hard in container.ulimits},
+        **_compose_gpus(container),
+        "labels": {name: _literal(value) for name, value in _labels(spec)},
+        "healthcheck": {"disable": True},
+    }
+    return {key: value for key, value in service.items() if value not in (None, [], {})}
+
+
+def _reading_secrets(spec: LaunchSpec) -> list[str]:
+    """Return an entrypoint that exports each secret from its file and then becomes the command."""
+    exports = " ".join(
+        f'{name}="$$(cat {SECRETS_IN_CONTAINER}/{name.lower()})"; export {name};' for name, _ in spec.secrets
+    )
+    return ["/bin/sh", "-c", f'{exports} exec "$$@"', "sh"]
+
+
+def _compose_secret(ref: SecretRef) -> dict[str, str]:
+    if ref.env is not None:
+        return {"environment": ref.env}
+    if ref.file is not None:
+        return {"file": _literal(ref.file)}
+    return {"file": f"/etc/credstore/{ref.credential}"}
+
+
+def _compose_gpus(container: ContainerSpec) -> dict[str, Any]:
+    if container.gpus == "none":
+        return {}
+    indices = container.gpus if isinstance(container.gpus, tuple) else ()
+    if container.gpu_injection == "runtime":
+        return {"runtime": "nvidia"}
+    if container.gpu_injection == "cdi":
+        names = [f"nvidia.com/gpu={index}" for index in indices] or ["nvidia.com/gpu=all"]
+        device: dict[str, Any] = {"driver": "cdi", "device_ids": names, "capabilities": ["gpu"]}
+    elif indices:
+        device = {
+            "driver": "nvidia",
+            "device_ids": [str(index) for index in indices],
+            "capabilities": ["gpu"],
+        }
+    else:
+        device = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    return {"deploy": {"resources": {"reservations": {"devices": [device]}}}}
+
+
+def _literal(text: str) -> str:
+    """Return text that compose does not expand, quoted where YAML could take it for a number or a truth value."""
+    escaped = text.replace("$", "$$")
+    return (
+        DoubleQuotedScalarString(escaped) if not escaped.isalpha() or escaped.lower() in _WORDS else escaped
+    )
+
+
+_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
+
+
+def _size(size: int | None) -> str | None:
+    """Return a size as Docker writes it, in the largest unit that keeps it exact."""
+    if size is None:
+        return None
+    for unit, letter in _UNITS:
+        if size % unit == 0:
+            return f"{size // unit}{letter}"
+    return f"{size}b"
