@@ -108,6 +108,16 @@ def command_line(pid: int) -> tuple[str, ...]:
     return tuple(part.decode(errors="replace") for part in text.rstrip(b"\0").split(b"\0")) if text else ()
 
 
+def mapped_files(pid: int, folder: str) -> frozenset[str]:
+    """Return the files below `folder` that the process has mapped and that still have a name."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  (hot)
+            found = {line[line.index("/") :].rstrip("\n") for line in lines if folder in line}
+    except OSError:
+        return frozenset()
+    return frozenset(name for name in found if name.startswith(folder) and not name.endswith(" (deleted)"))
+
+
 def control_groups(pid: int) -> str:
     """Return the text of `/proc/PID/cgroup`; empty where there is no such process."""
     return (_slurp(f"/proc/{pid}/cgroup", _STAT_BYTES) or b"").decode(errors="replace")

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rigd.adapters import proc
 from rigd.adapters.blocking import run_blocking
@@ -29,6 +30,8 @@ SETTLE_S = 0.3
 LOOK_DEADLINE_S = 5.0
 _KILL_ROUND_S = 0.5
 _KTHREADD = 2
+_TRACKER = "multiprocessing.resource_tracker"
+SHARED_MEMORY = "/dev/shm/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,29 +235,67 @@ async def end_tree(scope: Scope, *, grace_s: float, deadline_s: float) -> StopRe
     """End every member: TERM, `grace_s`, KILL until none is left or `deadline_s` is over."""
     began_s = time.monotonic()
     first = await look_at(scope)
+    shared = await shared_memory(first)
     seen = {process.id for process in first}
     for process in first:
-        proc.send(process.id, signal.SIGTERM)
-    for process in first:
-        proc.send(process.id, signal.SIGCONT)  # A stopped process takes its TERM only once it goes on.
+        if proc.send(process.id, signal.SIGTERM):
+            proc.send(process.id, signal.SIGCONT)  # A stopped process takes its TERM only once it goes on.
     await wait_gone((process.id for process in first), timeout_s=min(grace_s, deadline_s))
     killed: set[ProcessId] = set()
     left = await look_at(scope)
     while left and time.monotonic() - began_s < deadline_s:
-        # The recorder goes last: it writes down how the root ended.
-        victims = [one for one in left if one.id != scope.recorder] if scope.root not in killed else list(left)
-        for process in victims or left:
+        # Recorder and resource trackers end by themselves after the others, and do their work on the way.
+        last = {process.id for process in left if _ends_last(process, scope)} if not killed else set()
+        for process in [one for one in left if one.id not in last] or left:
             if proc.send(process.id, signal.SIGKILL):
                 killed.add(process.id)
         seen |= {process.id for process in left}
         await wait_gone((process.id for process in left), timeout_s=_KILL_ROUND_S)
         left = await look_at(scope)
+    await release_shared_memory(shared)
     return StopReport(
         processes=len(seen),
         killed=len(killed),
         survivors=tuple(f"{process.name} (pid {process.pid}, state {process.state})" for process in left),
         took_s=time.monotonic() - began_s,
     )
+
+
+def _ends_last(process: Process, scope: Scope) -> bool:
+    if process.id == scope.recorder:
+        return True
+    helper = not process.name.startswith(LASTING_PREFIX) and process.id != scope.root
+    return helper and any(_TRACKER in part for part in proc.command_line(process.pid))
+
+
+async def shared_memory(processes: Iterable[Process]) -> frozenset[Path]:
+    """Return the files of /dev/shm that these processes have mapped; none where that cannot be read."""
+    targets = tuple(processes)
+
+    def look() -> frozenset[Path]:
+        return frozenset(Path(name) for one in targets for name in proc.mapped_files(one.pid, SHARED_MEMORY))
+
+    try:
+        return await run_blocking(look, deadline_s=LOOK_DEADLINE_S)
+    except TimeoutError:
+        return frozenset()
+
+
+async def release_shared_memory(files: frozenset[Path]) -> None:
+    """Unlink what an ended engine left in /dev/shm and nobody has mapped: killed processes never do it."""
+    if not files:
+        return
+
+    def release() -> None:
+        names = {str(path) for path in files if path.exists()}
+        if names:
+            names -= {name for pid in proc.table() for name in proc.mapped_files(pid, SHARED_MEMORY)}
+        for name in names:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+
+    with contextlib.suppress(TimeoutError):
+        await run_blocking(release, deadline_s=LOOK_DEADLINE_S)
 
 
 async def kill(processes: Iterable[Process], *, grace_s: float, deadline_s: float) -> tuple[Process, ...]:
