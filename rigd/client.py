@@ -55,8 +55,10 @@ class Client:
         """The daemon's socket or URL, for messages."""
         return self.socket or self.url or ""
 
-    def get(self, path: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **query: object) -> dict[str, Any]:
-        """Return the document at `path`."""
+    def get(
+        self, path: str, query: Mapping[str, object] | None = None, *, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[str, Any]:
+        """Return the document at `path`; what is None in `query` is left out."""
         return self._document("GET", path, query=query, timeout_s=timeout_s)
 
     def post(
@@ -65,12 +67,14 @@ class Client:
         """Ask for a change and return the answer; raises `RefusedError` when the daemon says no."""
         return self._document("POST", path, body=body or {}, timeout_s=timeout_s)
 
-    def text(self, path: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **query: object) -> str:
+    def text(
+        self, path: str, query: Mapping[str, object] | None = None, *, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> str:
         """Return the text at `path`."""
         with _Exchange(self, "GET", path, query=query, timeout_s=timeout_s) as answer:
             return answer.body().decode("utf-8", "replace")
 
-    def documents(self, path: str, **query: object) -> Iterator[dict[str, Any]]:
+    def documents(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
         """Yield the documents of a stream as they come, until the daemon ends it.
 
         Raises `UnreachableError` when the daemon goes away in the middle.
@@ -85,7 +89,7 @@ class Client:
                     yield document
             raise self.gone()
 
-    def lines(self, path: str, **query: object) -> Iterator[str]:
+    def lines(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[str]:
         """Yield the lines of a text stream as they come. It ends when the daemon goes away."""
         with _Exchange(self, "GET", path, query=query, timeout_s=None) as answer:
             for line in answer.lines():
@@ -100,7 +104,7 @@ class Client:
         body: Mapping[str, object] | None = None,
         query: Mapping[str, object] | None = None,
     ) -> dict[str, Any]:
-        with _Exchange(self, method, path, body=body, query=query or {}, timeout_s=timeout_s) as answer:
+        with _Exchange(self, method, path, body=body, query=query, timeout_s=timeout_s) as answer:
             return answer.parse(answer.body())
 
     def gone(self) -> UnreachableError:
@@ -150,13 +154,13 @@ class _Exchange:
         method: str,
         path: str,
         *,
-        query: Mapping[str, object],
+        query: Mapping[str, object] | None,
         timeout_s: float | None,
         body: Mapping[str, object] | None = None,
     ) -> None:
         self._client = client
         self._method = method
-        self._target = path + _query(query)
+        self._target = path + _query(query or {})
         self._body = b"" if body is None else json.dumps(body).encode()
         self._timeout_s = timeout_s
         self._closers: list[Any] = []

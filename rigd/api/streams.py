@@ -147,7 +147,7 @@ async def event_lines(
             item = await feed.item(PING_S)
             if item is None:
                 yield PING
-            elif item.get("type") != "live":
+            if item is None or item.get("type") != "live":
                 # The journal is the truth. The item only says that there is something new, or that this
                 # reader was too slow and items were dropped.
                 async for entry in _since(backend, last):
@@ -177,8 +177,8 @@ async def live_lines(backend: Backend, slots: StreamSlots) -> AsyncGenerator[byt
                 sent_s = now_s
                 yield PING
             item = await feed.item(LIVE_INTERVAL_S)
-            if item is not None:
-                yield line(item)
+            if item is not None and item.get("type") != "live":  # What is live, the status says as well.
+                yield line({key: value for key, value in item.items() if key != "status"})
     except FeedEndedError:
         yield END
     finally:

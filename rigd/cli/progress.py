@@ -1,0 +1,105 @@
+"""Show what an engine does while somebody waits: a live line on a terminal, a line a change elsewhere."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from rigd.cli.status import duration, printable
+
+Item = dict[str, Any]
+
+
+class Reporter(Protocol):
+    """Takes the daemon's live items: `{"type": "event" | "live" | "status", "status": ...}`."""
+
+    def item(self, item: Item) -> None:
+        """Show one."""
+        ...
+
+
+class PlainReporter:
+    """One line on stderr for each event and each new phase."""
+
+    def __init__(self) -> None:
+        self._phase: str | None = None
+
+    def item(self, item: Item) -> None:
+        """Print an event, or a phase when it is a new one."""
+        if item.get("type") == "event":
+            self._print(event_text(item["event"]))
+            return
+        live = live_of(item)
+        phase = None if live is None else str(live["phase"])
+        if phase is not None and phase != self._phase:
+            self._print(f"{time.strftime('%H:%M:%S')} {phase}")
+        self._phase = phase
+
+    def _print(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+class LiveReporter:
+    """Events as lines, and below them one line that shows the phase, its share and the time left."""
+
+    def __init__(self, spinner: Any, console: Any) -> None:
+        self._spinner = spinner
+        self._console = console
+        self._state = ""
+
+    def item(self, item: Item) -> None:
+        """Print an event above the line, or renew the line."""
+        if item.get("type") == "event":
+            self._console.print(event_text(item["event"]), markup=False, highlight=False)
+            return
+        if "status" in item:
+            self._state = str(item["status"].get("state"))
+        self._spinner.update(_escaped(" ".join(part for part in (self._state, live_text(item)) if part)))
+
+
+@contextlib.contextmanager
+def reporter(*, fancy: bool | None = None) -> Iterator[Reporter]:
+    """Yield the reporter that fits stderr."""
+    if not (sys.stderr.isatty() if fancy is None else fancy):
+        yield PlainReporter()
+        return
+    from rich.console import Console  # noqa: PLC0415  (only on a terminal)
+
+    console = Console(stderr=True)
+    with console.status("") as spinner:
+        yield LiveReporter(spinner, console)
+
+
+def live_of(item: Item) -> Item | None:
+    """Return what is going on according to an item, or None when nothing is."""
+    live: Item | None = (item.get("status") or {}).get("live")
+    return live if live and live.get("phase") else None
+
+
+def live_text(item: Item) -> str:
+    """Return what is going on as one line."""
+    live = live_of(item)
+    if live is None:
+        return ""
+    parts = [printable(live["phase"])]
+    if live.get("fraction") is not None:
+        parts.append(f"{live['fraction']:.0%}")
+    if live.get("elapsed_s") is not None:
+        parts.append(f"for {duration(live['elapsed_s'])}")
+    if live.get("eta_s") is not None:
+        parts.append(f"about {duration(live['eta_s'])} left" if live["eta_s"] > 0 else "longer than usual")
+    if live.get("detail"):
+        parts.append(printable(live["detail"]))
+    return ", ".join(parts)
+
+
+def event_text(event: Item) -> str:
+    """Return a journal entry as one line."""
+    at = time.strftime("%H:%M:%S", time.localtime(event.get("at_s") or time.time()))
+    return f"{at} {printable(event.get('message'))}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")
