@@ -96,13 +96,13 @@ class Supervisor:
         why: str = "asked",
     ) -> Reply:
         """Ask for something and return the answer that the deciding loop gives."""
+        if self._queue.qsize() >= QUEUE_LIMIT:
+            return Reply(request=0, ok=False, message="too many requests are waiting", hint="rigd status")
         self._requests += 1
         number = self._requests
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        self.observe(
-            Observation(request=Request(id=number, kind=kind, digest=digest, found=found, why=why))
-        )
+        self.observe(Observation(request=Request(id=number, kind=kind, digest=digest, found=found, why=why)))
         try:
             return await asyncio.wait_for(future, REPLY_DEADLINE_S)
         except TimeoutError:
@@ -130,10 +130,8 @@ class Supervisor:
 
     def _decide(self, observation: Observation) -> Decision:
         try:
-            return decide(
-                self.status, observation, self.policy, now_s=self.beat_s, jitter=self._jitter()
-            )
-        except Exception as error:
+            return decide(self.status, observation, self.policy, now_s=self.beat_s, jitter=self._jitter())
+        except Exception as error:  # noqa: BLE001  (nothing may end the loop)
             # A bug in a decision must not leave the box unattended: the status stays, the next look decides.
             self._log.exception("decision failed", observation=str(observation)[:500])
             text = f"a decision failed: {type(error).__name__}: {error}"

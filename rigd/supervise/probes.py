@@ -1,8 +1,8 @@
 """Probes: ask the engine and report what it said. No judgement here; `health` judges.
 
-    startup     `/health` four times a second until it answers
-    liveness    `/health` and the counters of `/metrics`, every `probe_interval_s`
-    canary      one small completion, when `decide` asks for it
+startup     `/health` four times a second until it answers
+liveness    `/health` and the counters of `/metrics`, every `probe_interval_s`
+canary      one small completion, when `decide` asks for it
 """
 
 import asyncio

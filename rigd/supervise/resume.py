@@ -27,14 +27,16 @@ def resume(
     *,
     now_s: float,
     insist: bool = False,
-    same_boot: bool = True,
+    boot: str = "",
 ) -> Decision:
     """Return the first decision of a daemon.
 
     `insist`: a person asked for it to run (`rigd up`), whatever was stored.
-    `same_boot` False: the host has restarted since; a breaker that opened before is closed again.
+    `boot` is the kernel's id of this boot: after a restart of the host a breaker that opened before is closed.
     """
     before = stored if stored is not None else Status(desired=Desired.RUNNING, since_s=now_s)
+    same_boot = before.boot in {"", boot}
+    before = replace(before, boot=boot)
     if before.state is State.MAINTENANCE and not insist:
         return Decision(status=replace(before, job=None))
     if insist:

@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
+
 from rigd.runtime.base import EngineExit, EngineRef, EngineSeen, StopReport
 from rigd.supervise.health import CanaryResult, Sample, Vitals
 
@@ -158,7 +160,13 @@ class Status:
     warm: tuple[PrefixWarmth, ...] = ()
     warmed_s: float | None = None
     """When the prefixes were last warmed or proved."""
+    boot: str = ""
+    """The kernel's id of the boot in which this was written."""
     vitals: Vitals = Vitals()
+
+
+STATUS = TypeAdapter(Status)
+"""Writes a status as JSON and reads it back, for the store."""
 
 
 class RequestKind(enum.StrEnum):

@@ -110,9 +110,7 @@ def all_proved(results: tuple[PrefixWarmth, ...], prefixes: tuple[str, ...]) -> 
     return proved_names(results).issuperset(prefixes)
 
 
-def due(
-    status: Status, prefixes: tuple[str, ...], prefix_tokens: int, *, now_s: float
-) -> str | None:
+def due(status: Status, prefixes: tuple[str, ...], prefix_tokens: int, *, now_s: float) -> str | None:
     """Return why the prefixes should be looked at again now, or None."""
     if not prefixes or status.warmed_s is None:
         return None

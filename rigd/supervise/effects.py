@@ -1,0 +1,375 @@
+"""Carries out what `decide` asks for: one task a job, one watcher and one prober an engine. Makes no choice.
+
+What does not belong here: thresholds, retries, states. Those are decisions.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from rigd import log
+from rigd.adapters.store import Store
+from rigd.adapters.vllm import VllmClient
+from rigd.errors import RigdError, explain
+from rigd.runtime import startlog
+from rigd.runtime.base import EngineRef, Presence, Runtime, RuntimeUnavailableError
+from rigd.runtime.secrets import resolve_secrets
+from rigd.supervise.ending import end_engine
+from rigd.supervise.launching import LaunchJob
+from rigd.supervise.live import Board, StartTail
+from rigd.supervise.moves import Policy
+from rigd.supervise.plan import Plan
+from rigd.supervise.probes import send_canary, watch_health
+from rigd.supervise.state import (
+    STATUS,
+    Action,
+    CancelJob,
+    CheckConfiguration,
+    CheckDone,
+    EndExtra,
+    Entry,
+    Exited,
+    Failure,
+    Finished,
+    Launch,
+    LaunchFailed,
+    Observation,
+    Result,
+    SendCanary,
+    State,
+    Status,
+    StopEngine,
+    StopFailed,
+    UseSpecification,
+    WarmDone,
+    WarmPrefixes,
+)
+from rigd.supervise.warming import Warmer
+
+LOOK_AGAIN_S = 2.0
+"""Pause before a watcher that lost its runtime (Docker restarting) looks again, in seconds."""
+HISTORY_STARTS = 10
+"""Earlier starts that the estimate of the time left is learned from."""
+
+
+class EngineEffects:
+    """The effects of one rig."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        *,
+        state_dir: Path,
+        make_runtime: Callable[[Plan], Runtime],
+        now: Callable[[], float],
+        report: Callable[[Observation], None],
+        board: Board,
+    ) -> None:
+        self.plan = plan
+        self.runtime = make_runtime(plan)
+        self._plans = {plan.spec.digest: plan}
+        self._make_runtime = make_runtime
+        self._store = store
+        self._state_dir = state_dir
+        self._now = now
+        self._report = report
+        self._board = board
+        self._listeners: list[Callable[[float, tuple[Entry, ...]], None]] = []
+        self._jobs: dict[int, asyncio.Task[None]] = {}
+        self._launches: dict[int, LaunchJob] = {}
+        self._canary: asyncio.Task[None] | None = None
+        self._loose: set[asyncio.Task[None]] = set()
+        self._engine: EngineRef | None = None
+        self._watchers: list[asyncio.Task[None]] = []
+        self._tail: StartTail | None = None
+        self._tail_task: asyncio.Task[None] | None = None
+        self._clients: dict[str, VllmClient] = {}
+        self._runtimes: dict[str, Runtime] = {}
+        self._warmer = Warmer(plan.rig, plan.path.resolve().parent, now=now, board=board)
+        self._log = log.get("effects")
+
+    def on_journal(self, listener: Callable[[float, tuple[Entry, ...]], None]) -> None:
+        """Call `listener` with the time and the entries whenever the journal grows."""
+        self._listeners.append(listener)
+
+    # What the loop asks for.
+
+    def offer(self, plan: Plan) -> None:
+        """Make a plan known by its digest, so that a decision may name it."""
+        self._plans[plan.spec.digest] = plan
+
+    def policy(self, digest: str) -> Policy:
+        """Return the policy that belongs to a specification."""
+        return self._plans[digest].policy
+
+    async def persist(self, status: Status, entries: tuple[Entry, ...]) -> None:
+        """Store status and journal; a store in trouble keeps both in memory and says so itself."""
+        await self._store.save_status(STATUS.dump_json(status).decode())
+        if entries:
+            await self.journal(*entries)
+
+    async def journal(self, *entries: Entry) -> None:
+        """Append to the journal and tell whoever listens."""
+        at_s = self._now()
+        rows = [(at_s, entry.kind, entry.message, json.dumps(dict(entry.data))) for entry in entries]
+        await self._store.append_events(rows)
+        for listener in self._listeners:
+            listener(at_s, entries)
+
+    def begin(self, action: Action) -> None:
+        """Begin to carry out an action; its result comes back as an observation."""
+        if isinstance(action, Launch):
+            self._begin_launch(action)
+        elif isinstance(action, StopEngine):
+            runtime = self._runtime_of(action.ref)
+            self._job(action.job, self._stop(action, runtime), StopFailed(message="cannot stop the engine"))
+        elif isinstance(action, WarmPrefixes):
+            self._job(action.job, self._warm(), WarmDone(results=(), complete=False, detail="failed"))
+        elif isinstance(action, CheckConfiguration):
+            self._job(action.job, self._check(action), CheckDone(accepted=None, message="could not be asked"))
+        elif isinstance(action, SendCanary):
+            self._begin_canary(action)
+        elif isinstance(action, CancelJob):
+            self._cancel(action.job)
+        elif isinstance(action, EndExtra):
+            self._spawn(self._end_extra(action.ref))
+        elif isinstance(action, UseSpecification):
+            self._use(self._plans[action.digest])
+
+    def attend(self, status: Status) -> None:
+        """Watch and probe the engine of `status`, and nothing else; none in maintenance."""
+        engine = None if status.state is State.MAINTENANCE else status.engine
+        if engine != self._engine:
+            self._leave()
+            self._engine = engine
+            if engine is not None:
+                self._take_up(engine)
+        loading = engine is not None and status.healthy_s is None and status.state is State.STARTING
+        if self._tail_task is not None and not loading:
+            self._end_tail(status)
+
+    async def close(self) -> None:
+        """End every task and client; the engine stays as it is."""
+        tasks = [*self._jobs.values(), *self._loose, *self._watchers]
+        tasks += [task for task in (self._canary, self._tail_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in self._clients.values():
+            await client.aclose()
+        for runtime in {
+            id(runtime): runtime for runtime in (self.runtime, *self._runtimes.values())
+        }.values():
+            await runtime.close()
+
+    # Jobs.
+
+    def _job(self, number: int, work: Coroutine[Any, Any, Result], otherwise: Result) -> None:
+        task = asyncio.create_task(self._run_job(number, work, otherwise), name=f"job {number}")
+        self._jobs[number] = task
+        task.add_done_callback(lambda _task: self._jobs.pop(number, None))
+
+    async def _run_job(self, number: int, work: Coroutine[Any, Any, Result], otherwise: Result) -> None:
+        result = otherwise
+        try:
+            result = await work
+        except RigdError as error:
+            result = _with_text(otherwise, explain(error))
+        except Exception as error:  # noqa: BLE001  (a job's bug must come back as a result, or the loop waits)
+            self._log.exception("job failed", job=number)
+            result = _with_text(otherwise, f"{type(error).__name__}: {error}")
+        self._report(Observation(finished=Finished(job=number, result=result)))
+
+    def _begin_launch(self, action: Launch) -> None:
+        launch = LaunchJob(
+            plan=self.plan,
+            runtime=self.runtime,
+            store=self._store,
+            state_dir=self._state_dir,
+            board=self._board,
+            now=self._now,
+        )
+        self._launches[action.job] = launch
+        failure = Failure(
+            kind="launch_failed", sentence="The engine could not be launched.", at_s=self._now()
+        )
+        self._job(action.job, launch.run(), LaunchFailed(failure=failure))
+        self._jobs[action.job].add_done_callback(lambda _task: self._launches.pop(action.job, None))
+
+    def _cancel(self, number: int) -> None:
+        launch = self._launches.get(number)
+        if launch is not None:
+            launch.cancel()  # It ends by itself, and takes back what it created; a stop waits for that.
+        elif (task := self._jobs.get(number)) is not None:
+            task.cancel()
+
+    async def _stop(self, action: StopEngine, runtime: Runtime) -> Result:
+        launching = [self._jobs[number] for number in self._launches if number in self._jobs]
+        limits = self.plan.rig.supervision.deadlines
+        if launching:
+            await asyncio.wait(launching, timeout=limits.create_s)
+        return await end_engine(
+            action,
+            runtime,
+            stop_s=limits.stop_s,
+            state_dir=self._state_dir,
+            store=self._store,
+            now=self._now,
+        )
+
+    async def _warm(self) -> WarmDone:
+        client = self._client(self.plan)
+        done = await self._warmer.run(client)
+        start = self._engine.start if self._engine is not None else 0
+        for result in done.results:
+            text = TypeAdapter(type(result)).dump_json(result).decode()
+            await self._store.record_warm(start, result.prefix, result.at_s, text)
+        return done
+
+    async def _check(self, action: CheckConfiguration) -> CheckDone:
+        plan = self._plans[action.digest]
+        report = await self._make_runtime(plan).check(
+            plan.spec, deadline_s=plan.rig.supervision.deadlines.check_s
+        )
+        return CheckDone(accepted=report.accepted, message=report.message)
+
+    def _begin_canary(self, action: SendCanary) -> None:
+        if self._canary is not None:
+            self._canary.cancel()
+        self._canary = asyncio.create_task(self._send_canary(action), name="canary")
+
+    async def _send_canary(self, action: SendCanary) -> None:
+        result = await send_canary(
+            self._client(self.plan),
+            action.engine,
+            self.plan.rig.supervision,
+            timeout_s=action.timeout_s,
+            now=self._now,
+        )
+        self._report(Observation(canary=result))
+
+    async def _end_extra(self, ref: EngineRef) -> None:
+        rules = self.plan.rig.supervision
+        try:
+            await self.runtime.stop(ref, grace_s=rules.stop_grace_s, deadline_s=rules.deadlines.stop_s)
+        except RigdError as error:
+            self._log.warning("cannot end an extra engine", engine=ref.id, error=explain(error))
+
+    def _use(self, plan: Plan) -> None:
+        self.plan = plan
+        self.runtime = self._make_runtime(plan)
+        self._warmer = Warmer(plan.rig, plan.path.resolve().parent, now=self._now, board=self._board)
+
+    # The engine in hand.
+
+    def _runtime_of(self, ref: EngineRef | None) -> Runtime:
+        return self.runtime if ref is None else self._runtimes.get(ref.id, self.runtime)
+
+    def _take_up(self, ref: EngineRef) -> None:
+        self._runtimes = {ref.id: self._runtime_of(ref)}
+        rules = self.plan.rig.supervision
+
+        def sampled(sample: Any) -> None:
+            self._report(Observation(sample=sample))
+
+        self._watchers = [
+            asyncio.create_task(self._watch(ref), name="watch"),
+            asyncio.create_task(
+                watch_health(self._client(self.plan), ref.id, rules, now=self._now, report=sampled),
+                name="probe",
+            ),
+        ]
+        self._spawn(self._follow_start(ref))
+
+    async def _follow_start(self, ref: EngineRef) -> None:
+        """Follow the log of a start, with an estimate learned from earlier ones."""
+        history = []
+        for row in await self._store.starts(HISTORY_STARTS):
+            if row.phases_json:
+                history.append(json.loads(row.phases_json))
+        if self._engine != ref or self._tail_task is not None:
+            return
+        path = startlog.folder_of(self._state_dir, ref.start) / startlog.LOG_NAME
+        self._tail = StartTail(path, ref.created_s, history)
+        self._tail_task = asyncio.create_task(self._tail.run(self._board, self._now), name="tail")
+
+    def _end_tail(self, status: Status) -> None:
+        if self._tail_task is not None:
+            self._tail_task.cancel()
+        if self._tail is not None and status.healthy_s is not None and status.engine is not None:
+            ready_s = status.healthy_s - status.engine.created_s
+            self._tail.read(self._now())
+            phases = self._tail.phases(ready_s)
+            if len(phases) > 1:  # An adopted engine's start was not seen; it teaches nothing.
+                self._spawn(self._record_phases(status.engine.start, status.healthy_s, phases))
+        self._tail_task, self._tail = None, None
+        self._board.show(None)
+
+    async def _record_phases(self, start: int, healthy_s: float, phases: dict[str, float]) -> None:
+        await self._store.update_start(start, ready_s=healthy_s, phases_json=json.dumps(phases))
+
+    def _leave(self) -> None:
+        for task in self._watchers:
+            task.cancel()
+        if self._canary is not None:
+            self._canary.cancel()
+        if self._tail_task is not None:
+            self._tail_task.cancel()
+            self._board.show(None)
+        self._watchers, self._canary, self._tail_task, self._tail = [], None, None, None
+
+    async def _watch(self, ref: EngineRef) -> None:
+        """Report the engine's end, by event; survive a runtime that goes away and comes back."""
+        runtime = self._runtime_of(ref)
+        folder = startlog.folder_of(self._state_dir, ref.start)
+        followed = False
+        while True:
+            try:
+                if not followed:
+                    await runtime.follow(ref, folder)
+                    followed = True
+                gone = await runtime.wait_exit(ref)
+            except RuntimeUnavailableError:
+                await asyncio.sleep(LOOK_AGAIN_S)
+                continue
+            except RigdError as error:
+                self._log.warning("cannot watch the engine", engine=ref.id, error=explain(error))
+                await asyncio.sleep(LOOK_AGAIN_S)
+                seen = await runtime.look(ref)
+                if seen.presence is Presence.RUNNING:
+                    continue
+                self._report(Observation(seen=seen))
+                return
+            self._report(Observation(exited=Exited(engine=ref.id, exit=gone)))
+            return
+
+    def _client(self, plan: Plan) -> VllmClient:
+        known = self._clients.get(plan.spec.digest)
+        if known is None:
+            key = resolve_secrets(plan.spec).get("VLLM_API_KEY") if plan.spec.api_key else None
+            known = VllmClient(plan.spec.base_url, model=plan.spec.served_model_name, api_key=key)
+            self._clients[plan.spec.digest] = known
+        return known
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._loose.add(task)
+        task.add_done_callback(self._loose.discard)
+
+
+def _with_text(result: Result, text: str) -> Result:
+    """Return the fallback result of a job that failed, with what went wrong in it."""
+    if isinstance(result, LaunchFailed):
+        failure = result.failure
+        sentence = f"The engine could not be launched: {text}."
+        return LaunchFailed(failure=Failure(kind=failure.kind, sentence=sentence, at_s=failure.at_s))
+    if isinstance(result, StopFailed):
+        return StopFailed(message=f"cannot stop the engine: {text}")
+    if isinstance(result, CheckDone):
+        return CheckDone(accepted=None, message=text)
+    return WarmDone(results=(), complete=False, detail=text)

@@ -1,0 +1,96 @@
+"""The stop job: end the whole tree, sweep what is left, and say from the log what went wrong."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rigd import errors
+from rigd.adapters.store import Store
+from rigd.runtime import startlog
+from rigd.runtime.base import Runtime, RuntimeUnavailableError, StopReport
+from rigd.supervise.classify import Diagnosis, Retry, diagnose
+from rigd.supervise.state import Failure, StopDone, StopEngine, StopFailed
+
+LOG_BYTES = 4 << 20
+"""How much of the log's end is diagnosed. Start-up logs are far smaller; a long run ends with its cause."""
+EVIDENCE_LINES = 8
+
+OURS_KNOWS_BEST = frozenset({"engine_stalled", "garbage_output", "canary_refused", "host_oom_kill"})
+"""What probes saw and no log line says better; the log only adds evidence."""
+
+
+async def end_engine(
+    action: StopEngine,
+    runtime: Runtime,
+    *,
+    stop_s: float,
+    state_dir: Path,
+    store: Store,
+    now: Callable[[], float],
+) -> StopDone | StopFailed:
+    """End the engine named, then every other engine of this rig, then their remains."""
+    try:
+        report = StopReport(processes=0, killed=0, survivors=(), took_s=0.0)
+        if action.ref is not None:
+            report = await runtime.stop(action.ref, grace_s=action.grace_s, deadline_s=stop_s)
+        for other in await runtime.find():
+            report = _sum(report, await runtime.stop(other, grace_s=action.grace_s, deadline_s=stop_s))
+        swept = await runtime.sweep()
+    except RuntimeUnavailableError as error:
+        return StopFailed(message=errors.explain(error))
+    except errors.RigdError as error:
+        return StopFailed(message=errors.explain(error))
+    report = replace(report, processes=report.processes + len(swept))
+    diagnosis = None
+    if action.failure is not None:
+        diagnosis = await asyncio.to_thread(refine, action.failure, state_dir)
+    if action.ref is not None:
+        outcome = diagnosis.kind if diagnosis is not None else "stopped"
+        await store.update_start(action.ref.start, ended_s=now(), outcome=outcome)
+    return StopDone(report=report, diagnosis=diagnosis)
+
+
+def refine(failure: Failure, state_dir: Path) -> Failure:
+    """Return the failure in the catalogue's words, with the lines of the log that say so."""
+    if not failure.start:
+        return failure
+    folder = startlog.folder_of(state_dir, failure.start)
+    text = ""
+    with contextlib.suppress(OSError):
+        text = startlog.tail(folder, LOG_BYTES)
+    gone = failure.exit
+    found = diagnose(
+        text.splitlines(),
+        exit_code=gone.code if gone is not None else None,
+        oom_killed=gone.oom_killed if gone is not None else False,
+        runtime_error=gone.detail if gone is not None else "",
+        exited_member=gone.member if gone is not None else None,
+    )
+    return merged(failure, found)
+
+
+def merged(failure: Failure, found: Diagnosis) -> Failure:
+    """Return what the probes saw and what the log says as one failure."""
+    evidence = tuple(f"{item.line_number}: {item.text}" for item in found.evidence[-EVIDENCE_LINES:])
+    if found.kind == "unknown" or failure.kind in OURS_KNOWS_BEST:
+        return replace(failure, evidence=evidence)
+    sentence = found.sentence.strip()
+    return replace(
+        failure,
+        kind=found.kind,
+        sentence=sentence if sentence.endswith((".", "!", "?")) else f"{sentence}.",
+        hint=found.remedy or failure.hint,
+        retry_helps=failure.retry_helps and found.retry is not Retry.NEVER,
+        evidence=evidence,
+    )
+
+
+def _sum(left: StopReport, right: StopReport) -> StopReport:
+    return StopReport(
+        processes=left.processes + right.processes,
+        killed=left.killed + right.killed,
+        survivors=(*left.survivors, *right.survivors),
+        took_s=left.took_s + right.took_s,
+    )

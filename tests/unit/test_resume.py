@@ -1,0 +1,142 @@
+"""A new daemon's first decision: what was stored, what runs, and which of the two counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from rigd.supervise.resume import resume
+from rigd.supervise.state import (
+    STATUS,
+    Desired,
+    EndExtra,
+    GiveUp,
+    Job,
+    JobKind,
+    Launch,
+    State,
+    Status,
+    StopEngine,
+)
+from supervise import ENGINE, NOW_S, OTHER, POLICY, failure, healthy, launched, status
+
+ALL_STORED = [
+    pytest.param(status(State.READY), id="ready"),
+    pytest.param(status(State.WARMING), id="warming"),
+    pytest.param(status(State.DEGRADED), id="degraded"),
+    pytest.param(launched(), id="loading"),
+    pytest.param(healthy(), id="first-answer"),
+    pytest.param(status(State.STARTING), id="launching"),
+    pytest.param(None, id="store-lost"),
+]
+
+
+@pytest.mark.parametrize("stored", ALL_STORED)
+def test_running_engine_is_adopted_and_nothing_is_started_or_ended(stored):
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.status.engine) == (State.STARTING, ENGINE)
+    assert decision.actions == ()
+
+
+@pytest.mark.parametrize("stored", ALL_STORED)
+def test_engine_that_is_gone_is_started_again(stored):
+    decision = resume(stored, (), POLICY, now_s=NOW_S)
+
+    assert [type(action) for action in decision.actions] == [Launch]
+
+
+def test_of_two_running_engines_the_newest_is_adopted_and_the_other_ended():
+    decision = resume(status(State.READY), (OTHER, ENGINE), POLICY, now_s=NOW_S)
+
+    assert decision.status.engine == OTHER
+    assert decision.actions == (EndExtra(ref=ENGINE),)
+
+
+def test_warmth_is_kept_for_the_same_engine_only():
+    same = resume(status(State.READY), (ENGINE,), POLICY, now_s=NOW_S).status
+    other = resume(status(State.READY), (OTHER,), POLICY, now_s=NOW_S).status
+
+    assert [len(same.warm), len(other.warm)] == [1, 0]
+
+
+def test_unfinished_stop_for_a_failure_is_carried_on():
+    stored = status(State.STOPPING, ending=failure())
+
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.status.ending) == (State.STOPPING, failure())
+    assert decision.actions[0].failure == failure()
+
+
+def test_stop_asked_before_the_daemon_ended_is_carried_out():
+    stored = status(State.STOPPING, desired=Desired.STOPPED)
+
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert decision.status.state is State.STOPPING
+    assert isinstance(decision.actions[-1], StopEngine)
+
+
+def test_stopped_stays_stopped():
+    decision = resume(status(State.STOPPED), (), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.actions) == (State.STOPPED, ())
+
+
+def test_open_breaker_survives_the_daemon_but_not_a_reboot():
+    stored = status(State.FAILED, gave_up=GiveUp.ATTEMPTS, boot="boot-1")
+
+    same = resume(stored, (), POLICY, now_s=NOW_S, boot="boot-1")
+    rebooted = resume(stored, (), POLICY, now_s=NOW_S, boot="boot-2")
+
+    assert (same.status.state, same.actions) == (State.FAILED, ())
+    assert [type(action) for action in rebooted.actions] == [Launch]
+
+
+def test_backoff_goes_on_where_it_was():
+    stored = status(State.BACKOFF)
+
+    decision = resume(stored, (), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.status.retry_s) == (State.BACKOFF, stored.retry_s)
+
+
+def test_maintenance_survives_the_daemon():
+    stored = status(State.MAINTENANCE, engine=ENGINE)
+
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.actions) == (State.MAINTENANCE, ())
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [status(State.STOPPED), status(State.FAILED, gave_up=GiveUp.USELESS), status(State.BACKOFF)],
+    ids=lambda stored: str(stored.state),
+)
+def test_person_in_the_foreground_wants_it_running(stored):
+    decision = resume(stored, (), POLICY, now_s=NOW_S, insist=True)
+
+    assert (decision.status.desired, decision.status.gave_up) == (Desired.RUNNING, None)
+    assert [type(action) for action in decision.actions] == [Launch]
+
+
+def test_first_daemon_ever_starts_the_engine():
+    decision = resume(None, (), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.status.desired) == (State.STARTING, Desired.RUNNING)
+
+
+def test_unfinished_check_does_not_block_the_next_request():
+    stored = replace(status(State.READY), job=Job(id=9, kind=JobKind.CHECK, began_s=NOW_S), candidate="d2")
+
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert (decision.status.job, decision.status.candidate) == (None, None)
+
+
+def test_status_survives_the_store_whole():
+    stored = status(State.STOPPING, ending=failure(), failures=(NOW_S,))
+
+    assert STATUS.validate_json(STATUS.dump_json(stored)) == stored
+    assert STATUS.validate_json(STATUS.dump_json(Status())) == Status()

@@ -1,0 +1,217 @@
+"""What holds for every schedule of faults, exits, probe errors, requests and daemon deaths."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rigd.runtime.base import EngineExit
+from rigd.supervise.decide import decide
+from rigd.supervise.health import Answer, CanaryResult, Health, Sample
+from rigd.supervise.resume import resume
+from rigd.supervise.state import (
+    CancelJob,
+    CheckConfiguration,
+    CheckDone,
+    Desired,
+    EndExtra,
+    Exited,
+    Finished,
+    Launch,
+    LaunchDone,
+    LaunchFailed,
+    Observation,
+    Request,
+    RequestKind,
+    SendCanary,
+    State,
+    StopDone,
+    StopEngine,
+    StopFailed,
+    UseSpecification,
+    WarmDone,
+    WarmPrefixes,
+)
+from supervise import ENGINE, NOW_S, POLICY, REPORT, cold, failure, load, proved
+
+SETTLED = {State.READY, State.DEGRADED, State.FAILED, State.STOPPED, State.MAINTENANCE}
+
+
+class World(RuleBasedStateMachine):
+    """A world with at most one engine, driven by the decisions and by chance."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_s = NOW_S
+        self.policy = POLICY
+        self.engine = None
+        self.jobs = {}
+        self.canary = None
+        self.number = 0
+        self.automatic_launches = []
+        self.requested = False
+
+    @initialize()
+    def first_daemon(self):
+        self.apply(resume(None, (), self.policy, now_s=self.now_s))
+
+    def apply(self, decision):
+        before = getattr(self, "status", None)
+        self.status = decision.status
+        if before is not None and before.state is State.MAINTENANCE and self.status.state is State.MAINTENANCE:
+            assert decision.actions == (), "an action in maintenance"
+        for action in decision.actions:
+            self.begin(action)
+
+    def begin(self, action):
+        if isinstance(action, CancelJob):
+            self.jobs.pop(action.job, None)
+        elif isinstance(action, SendCanary):
+            assert self.status.engine is not None
+            self.canary = action.engine
+        elif isinstance(action, UseSpecification):
+            self.policy = replace(self.policy, digest=action.digest)
+        elif isinstance(action, EndExtra):
+            raise AssertionError("there never is a second engine to end")
+        else:
+            assert not self.jobs, "two jobs at once"
+            self.jobs[action.job] = action
+            if isinstance(action, Launch):
+                assert self.engine is None, "a launch while an engine is there"
+                if not self.requested:
+                    self.automatic_launches.append(self.now_s)
+
+    def see(self, requested=False, **what):
+        self.requested = requested
+        self.apply(
+            decide(self.status, Observation(**what), self.policy, now_s=self.now_s, jitter=0.0)
+        )
+        self.requested = False
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1, 2, 5, 30, 400]))
+    def time_passes(self, seconds):
+        self.now_s += seconds
+        self.see()
+
+    @precondition(lambda self: self.jobs)
+    @rule(good=st.sampled_from([True, True, True, False]), useless=st.booleans())
+    def job_ends(self, good, useless):
+        number, action = next(iter(self.jobs.items()))
+        del self.jobs[number]
+        self.see(finished=Finished(job=number, result=self.result(action, good, useless)))
+
+    def result(self, action, good, useless):
+        if isinstance(action, Launch):
+            if not good:
+                sad = failure(retry_helps=not useless, at_s=self.now_s)
+                return LaunchFailed(failure=sad, temporary=useless)
+            self.number += 1
+            self.engine = replace(ENGINE, id=f"{self.number}:1", pid=self.number, start=self.number)
+            return LaunchDone(ref=self.engine)
+        if isinstance(action, StopEngine):
+            if not good:
+                return StopFailed(message="Docker is away")
+            self.engine = None
+            return StopDone(report=REPORT, diagnosis=action.failure)
+        if isinstance(action, WarmPrefixes):
+            return WarmDone(results=(proved() if good else cold(),))
+        assert isinstance(action, CheckConfiguration)
+        return CheckDone(accepted=good, message="said")
+
+    @precondition(lambda self: self.engine is not None)
+    @rule(code=st.sampled_from([0, 1, 137, None]), member=st.sampled_from([None, "VLLM::EngineCor"]))
+    def engine_ends(self, code, member):
+        engine, gone = self.engine, EngineExit(code=code, member=member)
+        if member is None:
+            self.engine = None
+        self.see(exited=Exited(engine=engine.id, exit=gone))
+
+    @precondition(lambda self: self.engine is not None)
+    @rule(health=st.sampled_from(list(Health)), running=st.integers(0, 2), progress=st.integers(0, 3))
+    def probe_reports(self, health, running, progress):
+        seen = load(running=running, progress=progress) if health is Health.PASSING else None
+        self.now_s += 2
+        self.see(sample=Sample(engine=self.engine.id, at_s=self.now_s, health=health, load=seen))
+
+    @precondition(lambda self: self.canary is not None)
+    @rule(answer=st.sampled_from([Answer.GOOD, Answer.GOOD, *Answer]))
+    def canary_returns(self, answer):
+        engine, self.canary = self.canary, None
+        self.see(
+            canary=CanaryResult(engine=engine, at_s=self.now_s, answer=answer, took_s=0.1, detail="'x'")
+        )
+
+    @rule(kind=st.sampled_from(list(RequestKind)), digest=st.sampled_from([None, "d1", "d2"]))
+    def operator_asks(self, kind, digest):
+        found = (self.engine,) if self.engine is not None else ()
+        if kind is RequestKind.MAINTENANCE_OFF and self.jobs:
+            return
+        self.automatic_launches.clear()
+        self.see(requested=True, request=Request(id=1, kind=kind, digest=digest, found=found))
+
+    @rule()
+    def daemon_is_killed_and_started_again(self):
+        self.jobs.clear()
+        self.canary = None
+        self.requested = True
+        found = (self.engine,) if self.engine is not None else ()
+        self.apply(resume(self.status, found, self.policy, now_s=self.now_s))
+        self.requested = False
+
+    @invariant()
+    def failed_says_why(self):
+        if getattr(self, "status", None) is not None and self.status.state is State.FAILED:
+            assert self.status.gave_up is not None
+            assert len(self.status.reason) > 10
+
+    @invariant()
+    def launches_stay_within_the_budget(self):
+        rules = self.policy.supervision
+        recent = [at for at in self.automatic_launches if self.now_s - at < rules.attempts_window_s]
+        healthy = rules.attempts_window_s / rules.healthy_stretch_s
+        # Launches that a temporary trouble of the runtime ended are spaced by its own wait, not by the breaker.
+        assert len(recent) <= rules.attempts + healthy + 40
+
+    def teardown(self):
+        """Whatever happened: once the world behaves, the engine serves, or rigd says why it does not."""
+        if not hasattr(self, "status"):
+            return
+        for _ in range(400):
+            if self.status.state in SETTLED and not self.jobs and self.canary is None:
+                break
+            self.now_s += 2
+            if self.jobs:
+                number, action = next(iter(self.jobs.items()))
+                del self.jobs[number]
+                self.see(finished=Finished(job=number, result=self.result(action, True, False)))
+            elif self.canary is not None:
+                engine, self.canary = self.canary, None
+                good = CanaryResult(engine=engine, at_s=self.now_s, answer=Answer.GOOD, took_s=0.1)
+                self.see(canary=good)
+            elif self.engine is not None:
+                seen = load(progress=self.now_s)
+                self.see(
+                    sample=Sample(
+                        engine=self.engine.id, at_s=self.now_s, health=Health.PASSING, load=seen
+                    )
+                )
+                if self.status.engine is None and self.status.state is not State.BACKOFF:
+                    break
+            else:
+                self.see()
+                if self.status.engine is not None:  # It ended while nobody looked: its watcher says so.
+                    gone = Exited(engine=self.status.engine.id, exit=EngineExit(code=None))
+                    self.see(exited=gone)
+        assert self.status.state in SETTLED, self.status
+        if self.status.state is State.STOPPED:
+            assert self.status.desired is Desired.STOPPED
+
+
+World.TestCase.settings = settings(
+    max_examples=300,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestSupervision = World.TestCase
