@@ -15,7 +15,7 @@ from rigd.adapters.gpu import GpuReader
 from rigd.adapters.store import Store
 from rigd.errors import RigdError, explain, hint_of
 from rigd.runtime import startlog
-from rigd.runtime.base import RuntimeUnavailableError
+from rigd.runtime.base import EngineRef, RuntimeUnavailableError
 from rigd.settings import Settings
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.live import Board, Live
@@ -40,8 +40,8 @@ class DaemonBackend:
         store: Store,
         board: Board,
         gpus: GpuReader,
-        settings: Settings,
         *,
+        settings: Settings,
         now: Callable[[], float],
     ) -> None:
         self.trouble: str | None = None
@@ -94,7 +94,7 @@ class DaemonBackend:
                 return Reply(request=0, ok=False, message=message, hint=hint)
             self._effects.offer(plan)
             digest = plan.spec.digest
-        found = ()
+        found: tuple[EngineRef, ...] = ()
         if kind is RequestKind.MAINTENANCE_OFF:
             try:
                 found = await self._effects.runtime.find()

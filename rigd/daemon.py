@@ -86,7 +86,9 @@ class Daemon:
         """Supervise until a signal, or until the state is `until`."""
         for folder in (self._settings.state_dir, self._settings.runtime_dir):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        listening = listen(self._settings)  # Also the lock: a second daemon ends here, having touched nothing.
+        listening = listen(
+            self._settings
+        )  # Also the lock: a second daemon ends here, having touched nothing.
         try:
             store = await Store.open(self._settings.state_dir / "rigd.db")
         except BaseException:
@@ -117,7 +119,7 @@ class Daemon:
             self._plan.policy, effects, now=self._clock.now_s, jitter=lambda: jitter.uniform(-1.0, 1.0)
         )
         backend = DaemonBackend(
-            supervisor, effects, store, board, gpus, self._settings, now=self._clock.now_s
+            supervisor, effects, store, board, gpus, settings=self._settings, now=self._clock.now_s
         )
         if self._on_event is not None:
             backend.listen(self._on_event)
@@ -295,5 +297,3 @@ class Daemon:
                 loop.remove_signal_handler(number)
 
         return restore
-
-

@@ -288,10 +288,8 @@ class EngineEffects:
 
     async def _follow_start(self, ref: EngineRef) -> None:
         """Follow the log of a start, with an estimate learned from earlier ones."""
-        history = []
-        for row in await self._store.starts(HISTORY_STARTS):
-            if row.phases_json:
-                history.append(json.loads(row.phases_json))
+        rows = await self._store.starts(HISTORY_STARTS)
+        history = [json.loads(row.phases_json) for row in rows if row.phases_json]
         if self._engine != ref or self._tail_task is not None:
             return
         path = startlog.folder_of(self._state_dir, ref.start) / startlog.LOG_NAME

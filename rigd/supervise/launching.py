@@ -94,7 +94,11 @@ class LaunchJob:
         self._stop_if_cancelled()
         spec = self.plan.spec
         await self.store.record_start(
-            start, digest=spec.digest, runtime=spec.runtime, began_s=began_s, spec_json=SPEC.dump_json(spec).decode()
+            start,
+            digest=spec.digest,
+            runtime=spec.runtime,
+            began_s=began_s,
+            spec_json=SPEC.dump_json(spec).decode(),
         )
         async with asyncio.timeout(limits.pull_s + limits.create_s):
             ref: EngineRef = await self.runtime.launch(spec, start=start, folder=folder, progress=progress)

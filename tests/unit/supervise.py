@@ -45,9 +45,7 @@ def status(state: State, **changes: object) -> Status:
     """Return a status in `state` as the supervisor would have it; `changes` on top."""
     base = Status(state=state, since_s=NOW_S, desired=Desired.RUNNING, reason="test", jobs=3)
     if state in WITH_ENGINE:
-        base = replace(
-            base, engine=ENGINE, launched_s=NOW_S - 60, healthy_s=NOW_S - 30, vitals=vitals()
-        )
+        base = replace(base, engine=ENGINE, launched_s=NOW_S - 60, healthy_s=NOW_S - 30, vitals=vitals())
     if state is State.WARMING:
         base = replace(base, job=Job(id=3, kind=JobKind.WARM, began_s=NOW_S))
     if state in {State.READY, State.DEGRADED}:
@@ -58,7 +56,7 @@ def status(state: State, **changes: object) -> Status:
         base = replace(base, job=Job(id=3, kind=JobKind.LAUNCH, began_s=NOW_S))
     if state is State.BACKOFF:
         base = replace(base, retry_s=NOW_S + 5, failures=(NOW_S,), streak=1)
-    if state in {State.STOPPED}:
+    if state is State.STOPPED:
         base = replace(base, desired=Desired.STOPPED)
     made = replace(base, **changes)
     if made.state in WITH_ENGINE and made.engine is None:
@@ -105,7 +103,9 @@ def cold(prefix: str = "agents") -> PrefixWarmth:
     return replace(proved(prefix), proved=False, cached_tokens=0, hit=0.0, detail="0 of 1,000 tokens cached")
 
 
-def canary_result(answer: Answer = Answer.GOOD, *, at_s: float = NOW_S, engine: str = ENGINE.id) -> CanaryResult:
+def canary_result(
+    answer: Answer = Answer.GOOD, *, at_s: float = NOW_S, engine: str = ENGINE.id
+) -> CanaryResult:
     """Return a canary's end."""
     return CanaryResult(engine=engine, at_s=at_s, answer=answer, took_s=0.1, detail="'text'")
 

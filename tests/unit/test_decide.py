@@ -3,6 +3,29 @@
 from dataclasses import replace
 
 import pytest
+from supervise import (
+    ENGINE,
+    NO_PREFIXES,
+    NOW_S,
+    OTHER,
+    POLICY,
+    REPORT,
+    RULES,
+    answered,
+    asked,
+    canary_result,
+    cold,
+    exited,
+    failure,
+    finished,
+    healthy,
+    launched,
+    load,
+    proved,
+    sampled,
+    status,
+    vitals,
+)
 
 from rigd.runtime.base import EngineSeen, Presence
 from rigd.supervise.decide import decide
@@ -27,29 +50,6 @@ from rigd.supervise.state import (
     UseSpecification,
     WarmDone,
     WarmPrefixes,
-)
-from supervise import (
-    ENGINE,
-    NO_PREFIXES,
-    NOW_S,
-    OTHER,
-    POLICY,
-    REPORT,
-    RULES,
-    answered,
-    asked,
-    canary_result,
-    cold,
-    exited,
-    failure,
-    finished,
-    healthy,
-    launched,
-    load,
-    proved,
-    sampled,
-    status,
-    vitals,
 )
 
 
@@ -271,9 +271,7 @@ def test_end_of_a_job_no_longer_in_hand_is_ignored():
 
 
 def test_warming_done_is_ready():
-    decision = decide(
-        status(State.WARMING), finished(WarmDone(results=(proved(),))), POLICY, now_s=NOW_S
-    )
+    decision = decide(status(State.WARMING), finished(WarmDone(results=(proved(),))), POLICY, now_s=NOW_S)
 
     assert (decision.status.state, decision.status.warm) == (State.READY, (proved(),))
 
@@ -400,9 +398,7 @@ def test_stop_asked_while_a_failure_is_cleared_up_ends_stopped():
     stopping = status(State.STOPPING, ending=failure())
 
     wanted = decide(stopping, asked(RequestKind.STOP), POLICY, now_s=NOW_S).status
-    done = decide(
-        wanted, finished(StopDone(report=REPORT, diagnosis=failure())), POLICY, now_s=NOW_S
-    ).status
+    done = decide(wanted, finished(StopDone(report=REPORT, diagnosis=failure())), POLICY, now_s=NOW_S).status
 
     assert (done.state, done.desired) == (State.STOPPED, Desired.STOPPED)
 
@@ -479,18 +475,14 @@ def test_no_exit_and_no_time_makes_maintenance_act():
 def test_end_of_maintenance_adopts_what_runs():
     maintained = status(State.MAINTENANCE)
 
-    decision = decide(
-        maintained, asked(RequestKind.MAINTENANCE_OFF, found=(ENGINE,)), POLICY, now_s=NOW_S
-    )
+    decision = decide(maintained, asked(RequestKind.MAINTENANCE_OFF, found=(ENGINE,)), POLICY, now_s=NOW_S)
 
     assert (decision.status.state, decision.status.engine) == (State.STARTING, ENGINE)
     assert Launch not in kinds(decision)
 
 
 def test_end_of_maintenance_starts_what_is_wanted_and_not_there():
-    decision = decide(
-        status(State.MAINTENANCE), asked(RequestKind.MAINTENANCE_OFF), POLICY, now_s=NOW_S
-    )
+    decision = decide(status(State.MAINTENANCE), asked(RequestKind.MAINTENANCE_OFF), POLICY, now_s=NOW_S)
 
     assert kinds(decision) == (Launch,)
 

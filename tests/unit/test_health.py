@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from supervise import ENGINE, NOW_S, RULES, canary_result, load, vitals
 
 from rigd.rig.schema import Canary
 from rigd.supervise.health import (
@@ -17,15 +18,12 @@ from rigd.supervise.health import (
     judge,
     judge_text,
 )
-from supervise import ENGINE, NOW_S, RULES, canary_result, load, vitals
 
 
 def fold(start, samples):
     now = start
     for at_s, health, seen in samples:
-        now = after_sample(
-            now, Sample(engine=ENGINE.id, at_s=at_s, health=health, load=seen), RULES
-        )
+        now = after_sample(now, Sample(engine=ENGINE.id, at_s=at_s, health=health, load=seen), RULES)
     return now
 
 

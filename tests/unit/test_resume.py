@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from supervise import ENGINE, NOW_S, OTHER, POLICY, failure, healthy, launched, status
 
 from rigd.supervise.resume import resume
 from rigd.supervise.state import (
@@ -17,7 +18,6 @@ from rigd.supervise.state import (
     Status,
     StopEngine,
 )
-from supervise import ENGINE, NOW_S, OTHER, POLICY, failure, healthy, launched, status
 
 ALL_STORED = [
     pytest.param(status(State.READY), id="ready"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from supervise import ENGINE, NOW_S, POLICY, REPORT, cold, failure, load, proved
 
 from rigd.runtime.base import EngineExit
 from rigd.supervise.decide import decide
@@ -33,7 +34,6 @@ from rigd.supervise.state import (
     WarmDone,
     WarmPrefixes,
 )
-from supervise import ENGINE, NOW_S, POLICY, REPORT, cold, failure, load, proved
 
 SETTLED = {State.READY, State.DEGRADED, State.FAILED, State.STOPPED, State.MAINTENANCE}
 
@@ -59,7 +59,11 @@ class World(RuleBasedStateMachine):
     def apply(self, decision):
         before = getattr(self, "status", None)
         self.status = decision.status
-        if before is not None and before.state is State.MAINTENANCE and self.status.state is State.MAINTENANCE:
+        if (
+            before is not None
+            and before.state is State.MAINTENANCE
+            and self.status.state is State.MAINTENANCE
+        ):
             assert decision.actions == (), "an action in maintenance"
         for action in decision.actions:
             self.begin(action)
@@ -84,9 +88,7 @@ class World(RuleBasedStateMachine):
 
     def see(self, requested=False, **what):
         self.requested = requested
-        self.apply(
-            decide(self.status, Observation(**what), self.policy, now_s=self.now_s, jitter=0.0)
-        )
+        self.apply(decide(self.status, Observation(**what), self.policy, now_s=self.now_s, jitter=0.0))
         self.requested = False
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1, 2, 5, 30, 400]))
@@ -138,9 +140,7 @@ class World(RuleBasedStateMachine):
     @rule(answer=st.sampled_from([Answer.GOOD, Answer.GOOD, *Answer]))
     def canary_returns(self, answer):
         engine, self.canary = self.canary, None
-        self.see(
-            canary=CanaryResult(engine=engine, at_s=self.now_s, answer=answer, took_s=0.1, detail="'x'")
-        )
+        self.see(canary=CanaryResult(engine=engine, at_s=self.now_s, answer=answer, took_s=0.1, detail="'x'"))
 
     @rule(kind=st.sampled_from(list(RequestKind)), digest=st.sampled_from([None, "d1", "d2"]))
     def operator_asks(self, kind, digest):
@@ -192,9 +192,7 @@ class World(RuleBasedStateMachine):
             elif self.engine is not None:
                 seen = load(progress=self.now_s)
                 self.see(
-                    sample=Sample(
-                        engine=self.engine.id, at_s=self.now_s, health=Health.PASSING, load=seen
-                    )
+                    sample=Sample(engine=self.engine.id, at_s=self.now_s, health=Health.PASSING, load=seen)
                 )
                 if self.status.engine is None and self.status.state is not State.BACKOFF:
                     break

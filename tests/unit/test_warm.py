@@ -1,10 +1,10 @@
 """Warm-up arithmetic and proofs."""
 
 import pytest
+from supervise import NOW_S, State, load, proved, status, vitals
 
 from rigd.rig.schema import Warm
 from rigd.supervise import warm
-from supervise import NOW_S, State, load, proved, status, vitals
 
 POLICY = Warm()
 PREFIX = warm.from_system("agents", "You are rigd.", (("a.md", "text a"), ("b.md", "text b")), None)
@@ -35,7 +35,7 @@ def test_recorded_request_keeps_tools_and_loses_its_last_user_message():
     sent = warm.with_tail(warm.from_request("opencode", body), "ours", 1)
 
     assert (sent["model"], sent["tools"], "stream" in sent) == ("ours", body["tools"], False)
-    assert [message["content"] for message in sent["messages"]][0] == "s"
+    assert sent["messages"][0]["content"] == "s"
     assert len(sent["messages"]) == 2
 
 
