@@ -48,6 +48,12 @@ def need(*parts: str) -> None:
         pytest.skip(text)
 
 
+@pytest.fixture(scope="session")
+def need_parts() -> Callable[..., None]:
+    """Give `need_parts("box")` to fixtures and tests elsewhere."""
+    return need
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run if anything was skipped where the whole lab is required."""
     if LAB_REQUIRED and _skipped(session.config) and session.exitstatus == pytest.ExitCode.OK:

@@ -18,6 +18,7 @@ import email.parser
 import fcntl
 import graphlib
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -91,11 +92,16 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def apt(part: str, folder: Path, programs: dict[str, str]) -> None:
-    """Install the Debian packages of the programs (`program: package`) that are missing."""
-    missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
-    if not missing:
+def have_programs(part: str, folder: Path, programs: dict[str, str]) -> None:
+    """Install the Debian packages of those programs (`program: package`) that are missing."""
+    have_packages(part, folder, {package for name, package in programs.items() if shutil.which(name) is None})
+
+
+def have_packages(part: str, folder: Path, packages: set[str]) -> None:
+    """Install Debian packages, or say which ones are needed."""
+    if not packages:
         return
+    missing = sorted(packages)
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise LabError(
             f"{part}: needs the packages {' '.join(missing)}; install them (as root) and run this again"
@@ -110,16 +116,23 @@ def apt(part: str, folder: Path, programs: dict[str, str]) -> None:
             run(part, *command, *missing)
 
 
+def make_venv(part: str, folder: Path, venv: Path) -> Path:
+    """Make a new environment; return its Python."""
+    if importlib.util.find_spec("ensurepip") is None:  # Debian keeps it in a package of its own.
+        have_packages(part, folder, {"python3-venv"})
+    shutil.rmtree(venv, ignore_errors=True)
+    run(part, getattr(sys, "_base_executable", sys.executable), "-m", "venv", venv)
+    return venv / "bin/python"
+
+
 # --- the parts ---
 
 
 def install_vllm(folder: Path) -> None:
     """Install real vLLM for the CPU, without what only GPUs, audio or pictures need."""
-    apt("vllm", folder, {"g++": "g++"})  # The engine compiles small kernels at its first start.
+    have_programs("vllm", folder, {"g++": "g++"})  # The engine compiles small kernels at its first start.
     venv, downloads = folder / f"vllm-{VLLM_VERSION}", folder / "downloads"
-    shutil.rmtree(venv, ignore_errors=True)
-    run("vllm", getattr(sys, "_base_executable", sys.executable), "-m", "venv", venv)
-    python = venv / "bin/python"
+    python = make_venv("vllm", folder, venv)
     run(
         "vllm",
         python,
@@ -189,7 +202,7 @@ def install_docker(folder: Path) -> None:
     """Start a Docker daemon unless one answers on the usual socket; it stays when the tests end."""
     if docker_answers():
         return
-    apt("docker", folder, {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"})
+    have_programs("docker", folder, {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"})
     if os.geteuid() != 0:
         raise LabError(
             "docker: the daemon does not answer; start it (`sudo systemctl start docker`), run this again"
@@ -246,7 +259,7 @@ def install_root(folder: Path) -> None:
         raise LabError(
             "root: only root can unpack a Debian; run this as root, or leave the tests that need it out"
         )
-    apt("root", folder, {"debootstrap": "debootstrap", "ssh-keygen": "openssh-client"})
+    have_programs("root", folder, {"debootstrap": "debootstrap", "ssh-keygen": "openssh-client"})
     root, key = folder / "root", folder / "box_key"
     shutil.rmtree(root, ignore_errors=True)
     run("root", "debootstrap", "--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}", DEBIAN, root)
@@ -285,7 +298,9 @@ def image_present() -> bool:
 
 def install_box(folder: Path) -> None:
     """Prepare a machine of its own: its runner here, rigd's dependencies inside."""
-    apt("box", folder, {"systemd-nspawn": "systemd-container", "ssh": "openssh-client", "ip": "iproute2"})
+    have_programs(
+        "box", folder, {"systemd-nspawn": "systemd-container", "ssh": "openssh-client", "ip": "iproute2"}
+    )
     box, wheels = folder / "box", folder / "box-wheels"
     for stale in (box, wheels):
         shutil.rmtree(stale, ignore_errors=True)
@@ -294,8 +309,8 @@ def install_box(folder: Path) -> None:
         "box", "chroot", box, "/usr/bin/python3", "-c", "import sys; print('%d%d' % sys.version_info[:2])"
     )
     downloader = folder / "downloader"
-    run("box", getattr(sys, "_base_executable", sys.executable), "-m", "venv", downloader)
-    run("box", downloader / "bin/pip", "download", "-q", "-d", wheels, "--only-binary=:all:",
+    make_venv("box", folder, downloader)
+    run("box", downloader / "bin/python", "-m", "pip", "download", "-q", "-d", wheels, "--only-binary=:all:",
         f"--python-version={python.strip()}", "--implementation=cp", *dependencies())  # fmt: skip
     run("box", "chroot", box, "/usr/bin/python3", "-m", "venv", "/opt/rigd")
     run("box", "cp", "-a", wheels, box / "root/wheels")

@@ -1,0 +1,137 @@
+"""A machine of its own for a test: a Debian with real systemd and sshd, started from the lab's saved root."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BOOT_DEADLINE_S = 60
+STOP_DEADLINE_S = 20
+POLL_S = 0.1
+
+
+class BoxError(AssertionError):
+    """A command in the box failed, or the box itself did; carries what was said."""
+
+
+@dataclass(kw_only=True)
+class Box:
+    """A running box. It shares this machine's network: its ports are this machine's."""
+
+    root: Path
+    key: Path
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
+    host: str = "127.0.0.1"
+    user: str = "root"
+
+    @property
+    def target(self) -> str:
+        """Return what ssh calls it."""
+        return f"{self.user}@{self.host}"
+
+    @property
+    def ssh(self) -> list[str]:
+        """Return the ssh command up to the command to run there."""
+        options = {"StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "BatchMode": "yes",
+                   "LogLevel": "ERROR", "ConnectTimeout": "5"}  # fmt: skip
+        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return ["ssh", "-F", "none", "-i", str(self.key), "-p", str(self.port), *words, self.target]
+
+    def run(self, command: str, *, check: bool = True, timeout_s: float = 60) -> str:
+        """Run a shell command in the box over ssh; return what it printed, both streams."""
+        done = subprocess.run(
+            [*self.ssh, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            raise BoxError(f"`{command}` ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def put(self, path: str, content: str | Path, *, mode: int = 0o644) -> Path:
+        """Place a text, or a copy of a file, at `path` in the box."""
+        inside = self.root / path.lstrip("/")
+        inside.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            shutil.copy(content, inside)
+        else:
+            inside.write_text(content)
+        inside.chmod(mode)
+        return inside
+
+
+@contextlib.contextmanager
+def booted(saved: Path, key: Path, port: int) -> Iterator[Box]:
+    """Boot a copy of the saved root; end the box and drop the copy afterwards."""
+    base = Path(tempfile.mkdtemp(prefix="rigd-box-"))
+    with _copy(saved, base) as root:
+        (root / "etc/ssh/sshd_config.d/box.conf").write_text(f"Port {port}\nListenAddress 127.0.0.1\n")
+        log = base / "console.log"
+        # The machine's own systemd, if any, need not know of the box; it ends with this process.
+        command = ["setpriv", "--pdeathsig=TERM", "systemd-nspawn", "-q", "-b", "--register=no",
+                   "--keep-unit", "--console=pipe", f"--machine=rigd-box-{port}", "-D", str(root)]  # fmt: skip
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        box = Box(root=root, key=key, port=port, log=log, process=process)
+        try:
+            _wait_until_up(box)
+            yield box
+        finally:
+            _end(box)
+
+
+@contextlib.contextmanager
+def _copy(saved: Path, base: Path) -> Iterator[Path]:
+    """Give a private copy of the saved root: a layer over it, or where that cannot be, every file."""
+    root = base / "root"
+    for folder in (root, base / "upper", base / "work"):
+        folder.mkdir()
+    layers = f"lowerdir={saved},upperdir={base}/upper,workdir={base}/work"
+    mount = subprocess.run(
+        ["mount", "-t", "overlay", "-o", layers, "overlay", root], check=False, capture_output=True
+    )
+    if mount.returncode != 0:
+        subprocess.run(["cp", "-a", "--reflink=auto", f"{saved}/.", root], check=True)
+    try:
+        yield root
+    finally:
+        if mount.returncode == 0:
+            subprocess.run(["umount", "--lazy", root], check=False)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _wait_until_up(box: Box) -> None:
+    until_s = time.monotonic() + BOOT_DEADLINE_S
+    while True:
+        state = box.run("systemctl is-system-running --wait", check=False).strip()
+        if state in ("running", "degraded"):
+            return
+        if box.process.poll() is not None or time.monotonic() > until_s:
+            tail = box.log.read_text(errors="replace")[-3000:]
+            raise BoxError(f"the box did not come up ({state}):\n{tail}")
+        time.sleep(POLL_S)
+
+
+def _end(box: Box) -> None:
+    if box.process.poll() is None:
+        # Asks the init in the box to power off, as the machine's switch would.
+        leader = _children(box.process.pid)
+        for pid in leader:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGRTMIN + 4)
+    try:
+        box.process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        box.process.kill()
+        box.process.wait(STOP_DEADLINE_S)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
