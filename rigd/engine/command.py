@@ -1,13 +1,16 @@
-"""A launch specification as a person would type it: a shell command, or a compose file. Pure; secrets stay references."""
+"""A launch specification as a person would type it: a shell command, or a compose file. Pure; secrets stay references.
+
+rigd's own labels are left out: what a person starts by hand is a person's, and rigd would take it for its own.
+"""
 
 import io
 import shlex
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, SingleQuotedScalarString
 
-from rigd.engine.spec import LABEL_DIGEST, LABEL_RIG, ContainerSpec, LaunchSpec
+from rigd.engine.spec import ContainerSpec, LaunchSpec
 from rigd.rig.schema import SecretRef
 
 SECRETS_IN_CONTAINER = "/run/secrets"
@@ -49,7 +52,7 @@ def _process_words(spec: LaunchSpec) -> list[str]:
 
 def _docker_words(spec: LaunchSpec, container: ContainerSpec) -> list[str]:
     options: list[tuple[str, str]] = [("--name", container.name), ("--restart", "no")]
-    options += [("--label", f"{name}={value}") for name, value in _labels(spec)]
+    options += [("--label", f"{name}={value}") for name, value in spec.labels]
     options += _gpu_options(container)
     if container.network == "host":
         options.append(("--network", "host"))
@@ -86,10 +89,6 @@ def _gpu_options(container: ContainerSpec) -> list[tuple[str, str]]:
     if container.gpu_injection == "runtime":
         return [("--runtime", "nvidia"), ("--env", f"NVIDIA_VISIBLE_DEVICES={listed}")]
     return [("--gpus", f'"device={listed}"' if indices else "all")]
-
-
-def _labels(spec: LaunchSpec) -> tuple[tuple[str, str], ...]:
-    return ((LABEL_RIG, spec.rig), (LABEL_DIGEST, spec.digest), *spec.labels)
 
 
 def _volumes(container: ContainerSpec) -> list[str]:
@@ -151,7 +150,7 @@ def _service(spec: LaunchSpec, container: ContainerSpec) -> dict[str, Any]:
         "user": container.user,
         "ulimits": {name: {"soft": soft, "hard": hard} for name, soft, hard in container.ulimits},
         **_compose_gpus(container),
-        "labels": {name: _literal(value) for name, value in _labels(spec)},
+        "labels": {name: _literal(value) for name, value in spec.labels},
         "healthcheck": {"disable": True},
     }
     return {key: value for key, value in service.items() if value not in (None, [], {})}
@@ -194,14 +193,14 @@ def _compose_gpus(container: ContainerSpec) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Return text that compose does not expand, quoted where YAML could take it for a number or a truth value."""
+    """Return text that compose does not expand, quoted where some YAML would take it for something else."""
     escaped = text.replace("$", "$$")
-    return (
-        DoubleQuotedScalarString(escaped) if not escaped.isalpha() or escaped.lower() in _WORDS else escaped
-    )
+    if escaped.lower() in _WORDS or escaped[:1].isdigit():
+        return DoubleQuotedScalarString(escaped)
+    return SingleQuotedScalarString(escaped) if '"' in escaped else escaped
 
 
-_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
+_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n", "~", "")
 
 
 def _size(size: int | None) -> str | None:

@@ -173,6 +173,7 @@ class Docker(Model):
     container_port: Port = 8000
     """Port inside the container, for bridge."""
     mounts: tuple[Mount, ...] = ()
+    """Folders and files of the host that the container sees: model caches, chat templates."""
     ulimits: dict[str, Ulimit] = Field(default_factory=dict)
     """For example `memlock: {soft: -1, hard: -1}`."""
     memory: Size | None = None
@@ -261,7 +262,7 @@ class Deadlines(Model):
     create_s: Seconds = 120.0
     """Container or process created."""
     load_s: Seconds = 1800.0
-    """From the engine's process to `/health` (weights, compile, graphs); first boots compile for ten minutes."""
+    """From the engine's process to `/health` (weights, compile, graphs); first boots take ten minutes."""
     first_answer_s: Seconds = 180.0
     """From `/health` to the first real completion."""
     warm_s: Seconds = 900.0
@@ -309,6 +310,7 @@ class Supervision(Model):
     attempts: Annotated[int, Field(ge=1)] = 5
     """Failures in `attempts_window_s` after which rigd stops trying and says so."""
     attempts_window_s: Seconds = 3600.0
+    """How long a failure counts."""
     healthy_stretch_s: Seconds = 600.0
     """Time ready after which the backoff starts from its beginning again."""
     early_crash_s: Seconds = 60.0
