@@ -12,10 +12,12 @@ from typing import Any
 from rigd.sim.faults import Switches
 from rigd.sim.tokenizer import END_OF_TURN, Tokenizer
 
-_WORDS = (
-    "the code reads a file and keeps one list of open jobs then it sends each job to the first free slot and waits "
-    "until every slot is done so a small test shows that no job gets lost when a slot dies in the middle of a run"
-).split()
+_WORDS = tuple(
+    """
+    the code reads a file and keeps one list of open jobs then it sends each job to the first free slot and
+    waits until every slot is done so a small test shows that no job gets lost when a slot dies in a run
+    """.split()  # noqa: SIM905  (a text to be read)
+)
 _KNOWN = {"The capital of France is": "Paris"}
 _SHORTEST = 24
 _LONGEST = 160

@@ -4,10 +4,10 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rigd.sim import flags
 from rigd.sim.faults import FAULTS
@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_vllm(parser: argparse.ArgumentParser) -> None:
-    converters = {
+    converters: dict[str, Callable[[str], Any]] = {
         "max-model-len": _tokens_or_auto,
         "max-num-batched-tokens": _tokens,
         "max-num-active-seqs": int,
@@ -152,19 +152,19 @@ def _add_vllm(parser: argparse.ArgumentParser) -> None:
     def names(flag: str) -> list[str]:
         return [f"--{flag}", *second.get(f"--{flag}", ())]
 
-    hidden = {"help": argparse.SUPPRESS}
+    hidden = argparse.SUPPRESS
     for flag in flags.BOOLEAN:
-        parser.add_argument(*names(flag), action=argparse.BooleanOptionalAction, **hidden)
+        parser.add_argument(*names(flag), action=argparse.BooleanOptionalAction, help=hidden)
     for flag in flags.SWITCH:
-        parser.add_argument(*names(flag), action="store_true", default=None, **hidden)
+        parser.add_argument(*names(flag), action="store_true", default=None, help=hidden)
     for flag in flags.INTEGER:
-        parser.add_argument(*names(flag), type=int, **hidden)
+        parser.add_argument(*names(flag), type=int, help=hidden)
     for flag in flags.NUMBER:
-        parser.add_argument(*names(flag), type=float, **hidden)
+        parser.add_argument(*names(flag), type=float, help=hidden)
     for flag in flags.LISTED:
-        parser.add_argument(*names(flag), nargs="+", **hidden)
+        parser.add_argument(*names(flag), nargs="+", help=hidden)
     for flag in flags.TEXT:
-        parser.add_argument(*names(flag), type=converters.get(flag, str), **hidden)
+        parser.add_argument(*names(flag), type=converters.get(flag, str), help=hidden)
 
 
 def _add_sim(group: argparse._ArgumentGroup) -> None:
@@ -212,7 +212,7 @@ def _pool_tokens(found: argparse.Namespace, profile: Profile) -> int:
     if found.num_gpu_blocks_override:
         return int(found.num_gpu_blocks_override) * (found.block_size or 16)
     if found.kv_cache_memory_bytes:
-        return round(found.kv_cache_memory_bytes / profile.bytes_per_token)
+        return int(found.kv_cache_memory_bytes / profile.bytes_per_token)
     return profile.pool_tokens
 
 

@@ -1,4 +1,4 @@
-"""The KV pool: blocks that requests hold, and finished blocks that stay to be hit until somebody needs the room."""
+"""The KV pool: blocks that requests hold, and full ones that stay to be hit until somebody needs the room."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

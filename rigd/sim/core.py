@@ -1,4 +1,4 @@
-"""The engine core: its own process, one loop, a step at a time. Blocking on purpose, as a stopped one must block."""
+"""The engine core: its own process, one loop, a step at a time, blocking as vLLM's does."""
 
 import os
 import random
@@ -27,14 +27,15 @@ from rigd.sim.processes import (
 )
 from rigd.sim.scheduler import Request, Scheduler, Step, Tally
 from rigd.sim.startup import Start, StartFailedError
-from rigd.sim.timing import decode_s, keep_probability, prefill_s
+from rigd.sim.timing import keep_probability, step_s
 
 ORPHAN_LIMIT_S = 120.0
-"""How long a core whose API server was killed lives on. vLLM's lives for ever; a forgotten test's must not."""
+"""How long a core whose API server was killed lives on. vLLM's lives for ever; a test's must not."""
 
 _IDLE_S = 0.1
 _SHM_MESSAGE_S = 60.0
 _WORKER_DEATH_S = 3.0
+_FLOOD_LIMIT = 20_000
 
 
 def run_core(settings: Settings, faults: Faults, link: socket.socket) -> int:
@@ -156,10 +157,9 @@ class Core:
         settings = self._settings
         run_step(self._workers, timeout_s=self._step_timeout_s, waiting=self._complain)
         profile = settings.profile
-        duration_s = profile.overhead_s + decode_s(profile, len(step.decodes)) + self._first_s
-        duration_s += sum(prefill_s(profile, one.start, one.tokens) for one in step.prefills)
+        pieces = ((one.start, one.tokens) for one in step.prefills)
+        self._clock.pass_time(step_s(profile, pieces, len(step.decodes)) + self._first_s)
         self._first_s = 0.0
-        self._clock.pass_time(duration_s)
         collapsed = self._faults.now().on("acceptance-collapse")
         keep = 0.0 if collapsed else keep_probability(settings.acceptance, settings.drafts)
         produced = self._scheduler.commit(step, lambda: self._kept(keep))
@@ -188,7 +188,8 @@ class Core:
         if int(waited_s) and int(waited_s) % int(_SHM_MESSAGE_S) == 0:
             self._log.info(
                 "shm_broadcast.py:698",
-                "No available shared memory broadcast block found in 60 seconds. This typically happens when some "
+                "No available shared memory broadcast block found in 60 seconds. This typically "
+                "happens when some "
                 "processes are hanging or doing some time-consuming work (e.g. compilation, weight/kv cache "
                 "quantization).",
             )
@@ -222,9 +223,8 @@ class Core:
         due = int((now_s - self._flooded_s) * (lines_per_s or 1000.0))
         if due:
             self._flooded_s = now_s
-            self._log.warning(
-                "\n".join(["core.py:1589"]), "\n".join(["the same warning again"] * min(due, 20_000))
-            )
+            text = "\n".join(["the same warning again"] * min(due, _FLOOD_LIMIT))
+            self._log.warning("core.py:1589", text)
 
     def _mourn(self, death: WorkerDiedError) -> NoReturn:
         self._log.error(
@@ -245,7 +245,8 @@ class Core:
             "core.py:1512",
             "EngineCore encountered a fatal error.\n"
             "Traceback (most recent call last):\n"
-            '  File "/usr/local/lib/python3.12/dist-packages/vllm/v1/engine/core.py", line 1496, in run_engine_core\n'
+            '  File "/usr/local/lib/python3.12/dist-packages/vllm/v1/engine/core.py", line 1496, in '
+            "run_engine_core\n"
             "    engine_core.run_busy_loop()\n"
             f"{error}",
         )

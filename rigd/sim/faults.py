@@ -17,7 +17,7 @@ FAULTS = {
     "fail-at-start": f"end with exit code 1 after the log of: {', '.join(SIGNATURES)}",
     "oom-unless-max-num-seqs": "out of memory while warming up, unless --max-num-seqs is at most N",
     "mamba-blocks": "too few state blocks, stated in the error, unless --max-num-seqs is at most N",
-    "kv-max-len": "pool too small, the longest length stated in the error, unless --max-model-len is at most N",
+    "kv-max-len": "pool too small, the error states N, unless --max-model-len is at most N",
     "exit-at-start": "end while loading with this exit code (0 counts)",
     "hang-at-start": "never get past loading",
     # When serving.

@@ -25,14 +25,14 @@ BOOLEAN = tuple(
     jit-monitor-verbose long-prefill-token-threshold-adaptive enable-chunked-prefill
     disable-chunked-mm-input scheduler-reserve-full-isl disable-hybrid-kv-cache-manager async-scheduling
     enable-flashinfer-autotune fail-on-environ-validation enable-log-requests
-    """.split()
+    """.split()  # noqa: SIM905  (a table to be read)
 )
 """`--NAME` and `--no-NAME`."""
 
 SWITCH = tuple(
     """
     headless grpc data-parallel-multi-port-external-lb disable-log-stats aggregate-engine-logging
-    """.split()
+    """.split()  # noqa: SIM905  (a table to be read)
 )
 """`--NAME` alone."""
 
@@ -49,7 +49,7 @@ INTEGER = tuple(
     replayssm-buffer-len offload-group-size offload-num-in-group offload-prefetch-step
     mm-shm-cache-max-object-size-mb max-loras max-lora-rank max-num-seqs long-prefill-token-threshold
     prefill-schedule-interval stream-interval max-cudagraph-capture-size spec-tokens shutdown-timeout
-    """.split()
+    """.split()  # noqa: SIM905  (a table to be read)
 )
 """One whole number."""
 
@@ -58,7 +58,7 @@ NUMBER = tuple(
     dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s gpu-memory-utilization cpu-offload-gb
     mm-processor-cache-gb mm-encoder-fp8-scale-save-margin mm-ipc-gpu-memory-gb kv-cache-metrics-sample
     watermark
-    """.split()
+    """.split()  # noqa: SIM905  (a table to be read)
 )
 """One number."""
 
@@ -68,7 +68,7 @@ LISTED = tuple(
     logits-processors ignore-patterns numa-bind-nodes numa-bind-cpus kv-cache-dtype-skip-layers
     cpu-offload-params offload-params lora-target-modules collect-detailed-traces
     cudagraph-capture-sizes
-    """.split()
+    """.split()  # noqa: SIM905  (a table to be read)
 )
 """One or more words."""
 
@@ -105,7 +105,7 @@ TEXT = tuple(
     compilation-config attention-config engram-config reasoning-config kernel-config additional-config
     structured-outputs-config aux-output-config profiler-config optimization-level performance-mode
     weight-transfer-config gdn-prefill-backend kda-prefill-backend kda-decode-backend
-    """.split()
+    """.split()  # noqa: SIM905  (a table to be read)
 )
 """One word; many are JSON."""
 

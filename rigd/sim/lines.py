@@ -37,7 +37,8 @@ class Log:
         self._write("ERROR", where, message)
 
     def _write(self, level: str, where: str, message: str) -> None:
-        head = f"({self._process} pid={self._pid or os.getpid()}) {level} {time.strftime('%m-%d %H:%M:%S')} [{where}] "
+        at = time.strftime("%m-%d %H:%M:%S")
+        head = f"({self._process} pid={self._pid or os.getpid()}) {level} {at} [{where}] "
         write("".join(f"{head}{line}\n" for line in message.split("\n")))
 
 

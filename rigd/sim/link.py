@@ -1,10 +1,10 @@
-"""The API server's end of the link to the engine core: requests out, tokens in, and what to do when it dies."""
+"""The API server's end of the link to the engine core: requests out, tokens in, and its death."""
 
 import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +75,7 @@ class EngineLink:
         """Return None once the core is ready, or the exit code with which it gave up."""
         return await self._ready
 
-    async def generate(self, call: Call) -> AsyncIterator[Piece]:
+    async def generate(self, call: Call) -> AsyncGenerator[Piece]:
         """Yield the pieces of the answer as they come; raises `EngineDeadError`."""
         if self.dead.is_set() or self._writer is None:
             raise EngineDeadError

@@ -16,7 +16,7 @@ from rigd.sim.link import Call
 STATS_EVERY_S = 10.0
 
 _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000)
-_FIRST = (
+_FIRST: tuple[float, ...] = (
     0.001,
     0.005,
     0.01,
@@ -58,7 +58,7 @@ _BETWEEN = (
     40.0,
     80.0,
 )
-_WHOLE = (
+_WHOLE: tuple[float, ...] = (
     0.3,
     0.5,
     0.8,
@@ -89,9 +89,11 @@ _GAUGES = {
 _COUNTERS = {
     "prefix_cache_queries": "Prefix cache queries, in terms of number of queried tokens.",
     "prefix_cache_hits": "Prefix cache hits, in terms of number of cached tokens.",
-    "external_prefix_cache_queries": "External prefix cache queries from KV connector cross-instance cache sharing, "
+    "external_prefix_cache_queries": "External prefix cache queries from KV connector cross-instance "
+    "cache sharing, "
     "in terms of number of queried tokens.",
-    "external_prefix_cache_hits": "External prefix cache hits from KV connector cross-instance cache sharing, in "
+    "external_prefix_cache_hits": "External prefix cache hits from KV connector cross-instance cache "
+    "sharing, in "
     "terms of number of cached tokens.",
     "num_preemptions": "Cumulative number of preemption from the engine.",
     "prompt_tokens": "Number of prefill tokens processed.",
@@ -188,8 +190,10 @@ class Metrics:
         self._log.info(
             "loggers.py:335",
             f"Engine 000: Avg prompt throughput: {window.prompt / took_s:.1f} tokens/s, "
-            f"Avg generation throughput: {window.generated / took_s:.1f} tokens/s, Running: {window.running} reqs, "
-            f"Waiting: {window.waiting} reqs, {preempted}{self._settings.device} KV cache usage: {window.kv:.1%}{hits}",
+            f"Avg generation throughput: {window.generated / took_s:.1f} tokens/s, Running: "
+            f"{window.running} reqs, "
+            f"Waiting: {window.waiting} reqs, {preempted}{self._settings.device} KV cache usage: "
+            f"{window.kv:.1%}{hits}",
         )
         if window.drafts:
             rates = ", ".join(f"{count / window.drafts:.3f}" for count in window.positions)

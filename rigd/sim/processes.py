@@ -31,10 +31,14 @@ class StepTimedOutError(Exception):
     """A worker has not answered in time."""
 
 
+def set_name(name: str) -> None:
+    """Name this process in `/proc/PID/comm`, of which the kernel keeps fifteen characters."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
 def set_title(title: str) -> None:
-    """Name this process for `ps` and `/proc`; the kernel keeps fifteen characters of it in `comm`."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NAME, title.encode()[:15], 0, 0, 0)
+    """Name this process there and in its command line."""
+    set_name(title)
     # What `ps` shows lies at the addresses that the kernel tells in fields 48 and 49.
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = (

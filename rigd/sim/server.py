@@ -1,16 +1,17 @@
 """The API server's routes: vLLM's paths, codes and bodies."""
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,6 +27,7 @@ from rigd.sim.tokenizer import Tokenizer
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
+_Said = tuple[str, str, int, int | None]
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -64,28 +66,35 @@ class Server:
 
     def app(self) -> Starlette:
         """Return the application."""
-        routes: tuple[tuple[str, str, _Handler], ...] = (
-            ("GET", "/health", self._health),
-            ("GET", "/ping", self._health),
-            ("POST", "/ping", self._health),
-            ("GET", "/load", self._load),
-            ("GET", "/version", self._version),
-            ("GET", "/metrics", self._metrics),
-            ("GET", "/v1/models", self._models),
-            ("POST", "/tokenize", self._tokenize),
-            ("POST", "/detokenize", self._detokenize),
-            ("POST", "/v1/completions", self._completions),
-            ("POST", "/v1/chat/completions", self._chat),
-        )
         return Starlette(
-            routes=[Route(path, handler, methods=[method]) for method, path, handler in routes],
+            routes=[Route(path, handler, methods=[method]) for method, path, handler in self._table()],
             middleware=[Middleware(Guard, keys=self.settings.api_keys)],
             exception_handlers={
                 wire.ApiError: self._refuse,
                 EngineDeadError: self._mourn,
+                ClientDisconnect: _nobody,
                 404: _plain_error,
                 405: _plain_error,
             },
+        )
+
+    def routes(self) -> tuple[tuple[str, str], ...]:
+        """Return paths and methods, for the log."""
+        return tuple((path, method) for method, path, _ in self._table())
+
+    def _table(self) -> tuple[tuple[str, str, _Handler], ...]:
+        return (
+            ("GET", "/load", self._load),
+            ("GET", "/version", self._version),
+            ("GET", "/health", self._health),
+            ("GET", "/metrics", self._metrics),
+            ("POST", "/tokenize", self._tokenize),
+            ("POST", "/detokenize", self._detokenize),
+            ("GET", "/v1/models", self._models),
+            ("GET", "/ping", self._health),
+            ("POST", "/ping", self._health),
+            ("POST", "/v1/chat/completions", self._chat),
+            ("POST", "/v1/completions", self._completions),
         )
 
     async def _health(self, _request: Request) -> Response:
@@ -104,7 +113,7 @@ class Server:
         return Response(self.metrics.text(), media_type=_METRICS_TYPE)
 
     async def _models(self, _request: Request) -> Response:
-        cards = [
+        cards: list[dict[str, Any]] = [
             {
                 "id": name,
                 "object": "model",
@@ -143,14 +152,14 @@ class Server:
     async def _completions(self, request: Request) -> Response:
         body = wire.body_of(await request.body())
         wire.check_model(body, self.settings)
-        return await self._answer(wire.completion(body, self.settings), chat=False)
+        return await self._answer(request, wire.completion(body, self.settings), chat=False)
 
     async def _chat(self, request: Request) -> Response:
         body = wire.body_of(await request.body())
         wire.check_model(body, self.settings)
-        return await self._answer(wire.chat(body, self.settings), chat=True)
+        return await self._answer(request, wire.chat(body, self.settings), chat=True)
 
-    async def _answer(self, ask: wire.Ask, *, chat: bool) -> Response:
+    async def _answer(self, request: Request, ask: wire.Ask, *, chat: bool) -> Response:
         switches = self.faults.now()
         if switches.on("http-500"):
             raise wire.ApiError(500, "Internal server error", "InternalServerError")
@@ -167,7 +176,7 @@ class Server:
         if ask.stream:
             stream = self._stream(shape, turns[0], ask)
             return StreamingResponse(stream, media_type="text/event-stream")
-        results = await asyncio.gather(*(self._whole(turn) for turn in turns))
+        results = await _unless_gone(request, asyncio.gather(*(self._whole(turn) for turn in turns)))
         choices = [
             ((turn.text if ask.echo else "") + text, reason)
             for turn, (text, reason, _, _) in zip(turns, results, strict=True)
@@ -195,7 +204,7 @@ class Server:
         call = Call(id=call_id, prompt=tokens, answer=answer.tokens, reason=answer.reason)
         return _Turn(text=text, call=call, answer=answer)
 
-    async def _whole(self, turn: "_Turn") -> tuple[str, str, int, int | None]:
+    async def _whole(self, turn: "_Turn") -> _Said:
         """Return text, why it ends, its tokens, and the prompt tokens that were cached."""
         texts, reason, cached = [], "length", None
         async for text, finished, hit in self._texts(turn):
@@ -204,18 +213,17 @@ class Server:
             cached = hit if hit is not None else cached
         return "".join(texts), reason, len(turn.answer.tokens), cached
 
-    async def _texts(self, turn: "_Turn") -> AsyncIterator[tuple[str, str | None, int | None]]:
+    async def _texts(self, turn: "_Turn") -> AsyncGenerator[tuple[str, str | None, int | None]]:
         done = 0
         self.load += 1
-        pieces = self.engine.generate(turn.call)
         try:
-            async for piece in pieces:
-                text = "".join(turn.answer.texts[done : done + piece.tokens])
-                done += piece.tokens
-                yield text, piece.finished, piece.cached
+            async with contextlib.aclosing(self.engine.generate(turn.call)) as pieces:
+                async for piece in pieces:
+                    text = "".join(turn.answer.texts[done : done + piece.tokens])
+                    done += piece.tokens
+                    yield text, piece.finished, piece.cached
         finally:
             self.load -= 1
-            await pieces.aclose()  # type: ignore[attr-defined]
 
     async def _stream(self, shape: answers.Shape, turn: "_Turn", ask: wire.Ask) -> AsyncIterator[str]:
         cached: int | None = None
@@ -253,6 +261,31 @@ class _Turn:
     text: str
     call: Call
     answer: answers.Answer
+
+
+async def _unless_gone(request: Request, work: "asyncio.Future[list[_Said]]") -> list[_Said]:
+    """Return what `work` comes to; give it up when the client has gone, as vLLM does."""
+    gone = asyncio.ensure_future(_gone(request))
+    either: set[asyncio.Future[Any]] = {work, gone}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _nobody(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)
 
 
 async def _plain_error(_request: Request, error: Exception) -> Response:

@@ -125,7 +125,8 @@ class Start:
         most = settings.max_model_len
         self.core.info(
             "kv_cache_utils.py:2327",
-            f"{settings.device} KV cache size: {settings.blocks * settings.block_size:,} tokens, Maximum concurrency "
+            f"{settings.device} KV cache size: {settings.blocks * settings.block_size:,} tokens, "
+            "Maximum concurrency "
             f"for {most:,} tokens per request: {settings.blocks * settings.block_size / most:.2f}x",
         )
 

@@ -1,10 +1,11 @@
 """How long things take: a small model whose constants come from what two real rigs published.
 
-Prefill of one token at depth d costs `prefill_s + prefill_depth_s * d`: the weights, and attention over what is
-before it. A decode step of a batch costs `step_s * (1 + step_share * (batch - 1))`.
+Prefill of one token at depth d costs `prefill_s + prefill_depth_s * d`: the weights, and attention over what
+is before it. A decode step of a batch costs `step_s * (1 + step_share * (batch - 1))`.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 ACCEPTANCE = 0.52
@@ -61,9 +62,9 @@ class Profile:
         )
 
 
-# Rig B: 130K tokens cold take 140 s; with 96.8 % of them cached 6.5 s. Two equations, two unknowns: a token costs
-# 0.575 ms and 7.72 ns more for each token before it. One session decodes 85 tok/s (80 to 90) with 2.56 tokens a
-# step (3 drafts, 52 % kept), and two share it evenly (42 each): a step costs twice as much for two.
+# Rig B: 130K tokens cold take 140 s; with 96.8 % of them cached 6.5 s. Two equations, two unknowns: a token
+# costs 0.575 ms, and 7.72 ns more for each token before it. One session decodes 85 tok/s (80 to 90) with 2.56
+# tokens a step (3 drafts, 52 % kept), and two share it evenly (42 each): a step costs twice as much for two.
 RIG_B = Profile(
     name="rig-b",
     prefill_s=5.75e-4,
@@ -77,8 +78,8 @@ RIG_B = Profile(
     startup=Startup(init_s=9.0, weights_s=26.0, compile_s=32.0, profile_s=8.0, capture_s=14.0),
 )
 
-# Rig A: its engine log shows more than 1,000 tok/s of prefill and 113 tok/s of generation with up to four requests
-# in the batch; the runs' own arithmetic gives about 45 tok/s to a request that is alone.
+# Rig A: its engine log shows more than 1,000 tok/s of prefill and 113 tok/s of generation with up to four
+# requests in the batch; the runs' own arithmetic gives about 45 tok/s to a request that is alone.
 RIG_A = Profile(
     name="rig-a",
     prefill_s=7.0e-4,
@@ -118,8 +119,14 @@ def decode_s(profile: Profile, batch: int) -> float:
     return profile.step_s * (1 + profile.step_share * (batch - 1)) if batch else 0.0
 
 
+def step_s(profile: Profile, prefills: Iterable[tuple[int, int]], decodes: int) -> float:
+    """Return the seconds of one step: pieces of prompts (start, tokens), and requests that decode."""
+    prefill = math.fsum(prefill_s(profile, start, tokens) for start, tokens in prefills)
+    return profile.overhead_s + prefill + decode_s(profile, decodes)
+
+
 def keep_probability(acceptance: float, drafts: int) -> float:
-    """Return the chance that a draft token is kept if the one before it was, so that the mean is `acceptance`."""
+    """Return the chance to keep a draft token after a kept one, so that the mean is `acceptance`."""
     if drafts == 0 or acceptance <= 0:
         return 0.0
     if acceptance >= 1:

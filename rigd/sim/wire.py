@@ -77,7 +77,8 @@ def chat(body: dict[str, Any], settings: Settings) -> Ask:
     if body.get("chat_template") is not None:
         raise ApiError(
             400,
-            "Chat template is passed with request, but --trust-request-chat-template is not set. Refused request "
+            "Chat template is passed with request, but --trust-request-chat-template is not set. "
+            "Refused request "
             "with untrusted chat template.",
         )
     if body.get("tools") and body.get("tool_choice", "auto") == "auto" and not settings.tools:
@@ -121,8 +122,10 @@ def check_length(prompt_tokens: int, ask: Ask, settings: Settings) -> int:
         at_least = most + 1
         raise ApiError(
             400,
-            f"This model's maximum context length is {most} tokens. However, your prompt contains at least {at_least} "
-            "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "
+            f"This model's maximum context length is {most} tokens. However, your prompt contains at "
+            f"least {at_least} "
+            "input tokens, which exceeds this limit even without any output tokens. Please reduce "
+            "the length of the "
             f"input prompt. (parameter=input_tokens, value={at_least})",
             param="input_tokens",
         )
@@ -130,9 +133,11 @@ def check_length(prompt_tokens: int, ask: Ask, settings: Settings) -> int:
     if ask.max_tokens is not None and ask.max_tokens > room:
         raise ApiError(
             400,
-            f"This model's maximum context length is {most} tokens. However, you requested {ask.max_tokens} output "
+            f"This model's maximum context length is {most} tokens. However, you requested "
+            f"{ask.max_tokens} output "
             f"tokens and your prompt contains {prompt_tokens} input tokens, for a total of "
-            f"{prompt_tokens + ask.max_tokens} tokens. Please reduce the length of the input prompt or the number of "
+            f"{prompt_tokens + ask.max_tokens} tokens. Please reduce the length of the input prompt "
+            "or the number of "
             f"requested output tokens. (parameter=input_tokens, value={prompt_tokens})",
             param="input_tokens",
         )
@@ -174,7 +179,8 @@ def _max_tokens(body: dict[str, Any], names: tuple[str, ...], settings: Settings
     if value > most:
         raise ApiError(
             400,
-            f"max_tokens={value} cannot be greater than max_model_len={most}. Please request fewer output tokens. "
+            f"max_tokens={value} cannot be greater than max_model_len={most}. Please request fewer "
+            "output tokens. "
             f"(parameter=max_tokens, value={value})",
             param="max_tokens",
         )
