@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 import rigd
-from rigd.adapters.gpu import GpuReader
+from rigd.adapters.gpu import GpuCard, GpuReader
 from rigd.adapters.store import Store
 from rigd.errors import RigdError, explain, hint_of
 from rigd.runtime import startlog
@@ -155,7 +155,10 @@ class DaemonBackend:
 
     async def read_gpus(self) -> None:
         """Read the cards once; a card or driver in trouble is data, not an error."""
-        self._gpu_documents = [_gpu(reading) for reading in await self._gpus.read()]
+        readings = await self._gpus.read()
+        self._gpu_documents = [_gpu(card) for card in readings.cards]
+        if readings.problem is not None and not readings.absent:
+            self._gpu_documents.append({"index": None, "problem": readings.problem.message})
 
     def _live_changed(self, live: Live | None) -> None:
         self._tell({"type": "live", "status": self.status(), "live": None if live is None else asdict(live)})
@@ -202,15 +205,14 @@ class _Subscriber:
             self._gone(self)
 
 
-def _gpu(reading: Any) -> dict[str, Any]:
-    names = (
-        "index",
-        "name",
-        "memory_used_mib",
-        "memory_total_mib",
-        "temperature_c",
-        "utilization",
-        "power_w",
-        "problem",
-    )
-    return {name: getattr(reading, name, None) for name in names}
+def _gpu(card: GpuCard) -> dict[str, Any]:
+    return {
+        "index": card.index,
+        "name": card.name,
+        "memory_used_mib": card.memory_used_mib,
+        "memory_total_mib": card.memory_total_mib,
+        "temperature_c": card.temperature_c,
+        "utilization": card.utilization,
+        "power_w": card.power_w,
+        "problem": None if card.problem is None else card.problem.message,
+    }

@@ -17,7 +17,7 @@ from rigd.adapters.vllm import VllmClient
 from rigd.errors import RigdError, explain
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, Presence, Runtime, RuntimeUnavailableError
-from rigd.runtime.secrets import resolve_secrets
+from rigd.runtime.secrets import resolve_api_key
 from rigd.supervise.ending import end_engine
 from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
@@ -349,8 +349,9 @@ class EngineEffects:
     def _client(self, plan: Plan) -> VllmClient:
         known = self._clients.get(plan.spec.digest)
         if known is None:
-            key = resolve_secrets(plan.spec).get("VLLM_API_KEY") if plan.spec.api_key else None
-            known = VllmClient(plan.spec.base_url, model=plan.spec.served_model_name, api_key=key)
+            known = VllmClient(
+                plan.spec.base_url, model=plan.spec.served_model_name, api_key=resolve_api_key(plan.spec)
+            )
             self._clients[plan.spec.digest] = known
         return known
 
