@@ -1,15 +1,15 @@
 """What is this log? The classifier: lines in, one diagnosis out. Pure, one pass, constant memory.
 
-    lines -> blocks -> needles (literals; most blocks end here) -> cleaned line -> benign? -> first matching rule
+    lines -> blocks -> needles (literals; most blocks end here) -> cleaned line -> benign? -> first rule
           -> candidates, one a rule -> at the end: decisive, cause, consequence, hint, client, observed
 
-Wrappers ("Engine core initialization failed") are no candidates: they only say that something died. A new start
-of the engine in the same log sets the candidates aside; an engine that becomes ready clears them.
+Wrappers ("Engine core initialization failed") are no candidates: they only say that something died. A new
+start of the engine in the same log sets the candidates aside; an engine that becomes ready clears them.
 """
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from rigd.supervise.loglines import Line, clean
 from rigd.supervise.rules import RULES
 from rigd.supervise.rules.context import (
     BOUNDARIES,
+    CORE_BOUNDARY,
     FALLBACK_PHASE,
     IS_BENIGN,
     MARKS,
@@ -37,7 +38,7 @@ from rigd.supervise.rules.model import (
 )
 from rigd.supervise.statistics import Statistics
 
-__all__ = ["Diagnosis", "Evidence", "JsonScalar", "Retry", "Step", "diagnose", "hits"]
+__all__ = ["Diagnosis", "Evidence", "JsonScalar", "Retry", "Step", "diagnose", "document", "hits"]
 
 UNKNOWN = "unknown"
 EVIDENCE_LIMIT = 5
@@ -46,6 +47,7 @@ _BLOCK = 512
 _WINDOW = 200
 """Lines kept before the current one, for tracebacks."""
 _FRAMES = 80
+_NO_ERROR = frozenset({"DEBUG", "INFO", "WARNING"})
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:|^(?:FATAL|CRITICAL|panic)\b|\bERROR\b")
 
 
@@ -81,6 +83,13 @@ class _Candidate:
     evidence: list[Evidence] = field(default_factory=list)
     captured: dict[str, str | int | float] = field(default_factory=dict)
     count: int = 0
+    grave: bool = False
+    """Said at least once by something other than a note or a warning."""
+
+    @property
+    def weight(self) -> Weight:
+        """What it explains: the rule's weight, but a mere warning is only a hint."""
+        return self.rule.weight if self.grave else max(self.rule.weight, Weight.HINT)
 
 
 @dataclass(kw_only=True)
@@ -115,7 +124,9 @@ for _text, _mark in MARKS:
 _RULE_NUMBER = {id(rule): index for index, rule in enumerate(RULES)}
 _GENERIC = ("error:", "exception:", " error ", "exception", "critical")
 _NEEDLES: tuple[str, ...] = tuple(
-    dict.fromkeys((*_SIGNATURES, *_STAGE, *_MARKS, *BOUNDARIES, *Statistics.NEEDLES, *_GENERIC))
+    dict.fromkeys(
+        (*_SIGNATURES, *_STAGE, *_MARKS, *BOUNDARIES, CORE_BOUNDARY, *Statistics.NEEDLES, *_GENERIC)
+    )
 )
 
 
@@ -132,6 +143,7 @@ class _Reader:
         self.lines = 0
         self.statistics = Statistics()
         self.tails: dict[int, _Pending] = {}
+        self.framed: tuple[Line | None, str] = (None, "")
 
     # -- lines in
 
@@ -166,7 +178,9 @@ class _Reader:
 
     def examine(self, line: Line, found: list[str]) -> None:
         """Look at one cleaned line that contains the needles `found`."""
-        if any(needle in BOUNDARIES for needle in found):
+        if any(needle in BOUNDARIES for needle in found) or (
+            self.start.stage == "ready" and CORE_BOUNDARY in found
+        ):
             self._boundary(line)
         for needle in found:
             if stage := _STAGE.get(needle):
@@ -208,35 +222,38 @@ class _Reader:
         tries = sorted(
             (entry for needle in found for entry in _SIGNATURES.get(needle, ())), key=lambda entry: entry[:2]
         )
-        frames: str | None = None
         waiting = False
         for _, _, rule, signature in tries:
-            if signature.during and self.start.stage not in signature.during:
-                continue
-            if not signature.marks <= self.start.marks:
+            if not self._counts_now(rule, signature):
                 continue
             if signature.follow:
                 self.pending.append(_Pending(rule=rule, signature=signature, line=line, parts=[line.text]))
                 waiting = True
-                continue
-            match = signature.regex.search(line.text)
-            if match is None:
-                continue
-            if signature.frames:
-                frames = self._frames(line) if frames is None else frames
-                if not signature.frames_regex.search(frames):
-                    continue
-            captured = convert(match.groupdict())
-            if signature.check is not None and not signature.check(captured):
-                continue
-            if signature.tail:
-                self.tails[id(signature)] = _Pending(
-                    rule=rule, signature=signature, line=line, parts=[line.text]
-                )
+            elif self._try(rule, signature, line):
                 return True
-            self.hit(rule, line, line.text, captured)
-            return True
         return waiting
+
+    def _counts_now(self, rule: Rule, signature: Signature) -> bool:
+        """Return whether the signature counts at this stage of the start."""
+        stage = self.start.stage
+        if rule.starting_only and stage == "ready":
+            return False
+        return (not signature.during or stage in signature.during) and signature.marks <= self.start.marks
+
+    def _try(self, rule: Rule, signature: Signature, line: Line) -> bool:
+        """Try one signature on one line."""
+        match = signature.regex.search(line.text)
+        if match is None or (signature.frames and not signature.frames_regex.search(self._frames(line))):
+            return False
+        captured = convert(match.groupdict())
+        if signature.check is not None and not signature.check(captured):
+            return False
+        if signature.tail:
+            waits = _Pending(rule=rule, signature=signature, line=line, parts=[line.text])
+            self.tails[id(signature)] = waits
+        else:
+            self.hit(rule, line, line.text, captured)
+        return True
 
     def _join(self, line: Line) -> None:
         """Give the line to the signatures that wait for it."""
@@ -279,6 +296,8 @@ class _Reader:
         if candidate is None:
             candidate = start.candidates[number] = _Candidate(rule=rule, order=line.number)
         candidate.count += 1
+        if line.level not in _NO_ERROR or rule.phase == "host":
+            candidate.grave = True
         candidate.order = min(candidate.order, line.number)
         for name, value in captured.items():
             candidate.captured.setdefault(name, value)
@@ -287,6 +306,8 @@ class _Reader:
 
     def _frames(self, line: Line) -> str:
         """Return what the same process printed just before, back to the start of its traceback."""
+        if self.framed[0] is line:
+            return self.framed[1]
         texts: list[str] = []
         for number, raw in reversed(self.window):
             before = clean(raw, number)
@@ -295,7 +316,8 @@ class _Reader:
             texts.append(before.text)
             if before.text.startswith("Traceback (most recent") or len(texts) >= _FRAMES:
                 break
-        return "\n".join(reversed(texts))
+        self.framed = (line, "\n".join(reversed(texts)))
+        return self.framed[1]
 
     # -- at the end
 
@@ -342,6 +364,7 @@ _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def _value(name: str, text: str) -> str | int | float:
+    text = text.removeprefix("Value error, ").partition(" [type=")[0]
     if name in _TEXTS:
         return text.rstrip(".,:;")
     if size := _SIZE.match(text):
@@ -355,20 +378,18 @@ def _value(name: str, text: str) -> str | int | float:
     return text[:TEXT_LIMIT].rstrip(" .,;")
 
 
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
 def _filled(template: str, captured: Captured) -> str:
     """Return the template with its captured values; a `[[...]]` whose value is missing goes."""
 
-    def part(match: re.Match[str]) -> str:
-        try:
-            return match[1].format_map(dict(captured))
-        except KeyError:
-            return ""
+    def kept(match: re.Match[str]) -> str:
+        return match[1] if all(name in captured for name in _PLACE.findall(match[1])) else ""
 
-    text = re.sub(r"\[\[(.*?)\]\]", part, template)
-    try:
-        text = text.format_map(dict(captured))
-    except KeyError as missing:
-        text = re.sub(r"\s*\(?\{\w+\}\)?", "", text) if missing.args else text
+    text = _OPTIONAL.sub(kept, template)
+    text = _PLACE.sub(lambda match: str(captured.get(match[1], "?")), text)
     return re.sub(r" {2,}", " ", text).strip()
 
 
@@ -377,9 +398,11 @@ def _ranked(start: _Start, host: _Start, *, dead: bool) -> list[_Candidate]:
     candidates = [*host.candidates.values(), *start.candidates.values()]
     if dead:
         candidates = [c for c in candidates if c.rule.weight < Weight.CLIENT]
-    overridden = {kind for c in candidates for kind in c.rule.overrides if c.rule.kind != kind}
+    overridden = {
+        kind for c in candidates if c.weight <= Weight.HINT for kind in c.rule.overrides if c.rule.kind != kind
+    }
     left = [c for c in candidates if c.rule.kind not in overridden] or candidates
-    return sorted(left, key=lambda c: (c.rule.weight, c.order))
+    return sorted(left, key=lambda c: (c.weight, c.order))
 
 
 def _from_exit(
@@ -432,7 +455,7 @@ def _read(
 
 def hits(lines: Iterable[str]) -> tuple[str, ...]:
     """Return the kinds that the lines show and that nothing explains away, best first; for tests of the rules."""
-    reader = _read(lines, exit_code=None, oom_killed=False, runtime_error="", exited_member=None)
+    reader = _read(lines)
     dead = "fatal" in reader.start.marks
     return tuple(dict.fromkeys(c.rule.kind for c in _ranked(reader.start, reader.host, dead=dead)))
 
@@ -487,7 +510,7 @@ def _diagnosis(best: _Candidate, start: _Start, starts: int) -> Diagnosis:
         remedy=rule.remedy,
         steps=tuple(steps),
         retry=rule.retry,
-        evidence=tuple(best.evidence),
+        evidence=tuple(sorted(best.evidence, key=lambda item: item.line_number)),
         captured=MappingProxyType(captured),
         documented=rule.documented,
     )
@@ -542,6 +565,21 @@ def _unknown(
     )
 
 
-def lines_of(text: str) -> Iterator[str]:
-    """Return the lines of a text that is at hand as a whole."""
-    return iter(text.split("\n"))
+def document(diagnosis: Diagnosis) -> dict[str, object]:
+    """Return the diagnosis as a JSON document, as `rigd classify --json` prints it."""
+    return {
+        "class": diagnosis.kind,
+        "phase": diagnosis.phase,
+        "sentence": diagnosis.sentence,
+        "remedy": diagnosis.remedy,
+        "steps": [{"knob": s.knob, "change": str(s.change), "value": s.value} for s in diagnosis.steps],
+        "retry_helps": _RETRY_HELPS[diagnosis.retry],
+        "evidence": [{"line_number": e.line_number, "text": e.text} for e in diagnosis.evidence],
+        "captured": dict(diagnosis.captured),
+        "documented": diagnosis.documented,
+    }
+
+
+_RETRY_HELPS: Mapping[Retry, bool | str] = MappingProxyType(
+    {Retry.YES: True, Retry.NEVER: False, Retry.CONDITIONAL: "conditional"}
+)

@@ -25,7 +25,7 @@ _CARRIERS = re.compile(
 )
 _SOURCE = re.compile(r"^\(([A-Za-z_]\w*[^()]*?\bpid=\d+[^()]*)\) ?")
 _HEAD = re.compile(
-    r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\s+(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?\s+"
+    r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\s+(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?\s+"
     r"(?:\[[^\]\s]*:\d+\]|[\w./-]+:\d+\])\s?"
 )
 _KERNEL = re.compile(r"^kernel: ?")
@@ -40,6 +40,8 @@ class Line:
     text: str
     time: str = ""
     """`MM-DD HH:MM:SS` of vLLM's own head, where there is one."""
+    level: str = ""
+    """Level of that head."""
 
 
 def clean(raw: str, number: int) -> Line:
@@ -49,18 +51,18 @@ def clean(raw: str, number: int) -> Line:
         text = _ANSI.sub("", text)
     if text.startswith('{"log":'):
         text = _unwrapped(text)
-    source, time = "", ""
+    source, time, level = "", "", ""
     for _ in range(8):
         if match := _SOURCE.match(text):
             source = match[1]
         elif match := _HEAD.match(text):
-            time = match["time"]
+            time, level = match["time"], match["level"]
         else:
             match = _CARRIERS.match(text) or _KERNEL.match(text)
         if match is None:
             break
         text = text[match.end() :]
-    return Line(number=number, source=source, text=text.rstrip(), time=time)
+    return Line(number=number, source=source, text=text.rstrip(), time=time, level=level)
 
 
 def _unwrapped(text: str) -> str:

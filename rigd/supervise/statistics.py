@@ -4,12 +4,14 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import ClassVar
 
 from rigd.supervise.loglines import Line
 
 _STATUS = re.compile(
-    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generation>[\d.]+) tokens/s,"
+    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s,"
+    r" Avg generation throughput: (?P<generation>[\d.]+) tokens/s,"
     r" Running: (?P<running>\d+) reqs,(?: Swapped: \d+ reqs,)? (?:Waiting|Pending): (?P<waiting>\d+) reqs"
     r"(?:.*?Preemptions: (?P<preemptions>\d+))?(?:.*?(?:GPU )?KV cache usage: (?P<kv>[\d.]+)%)?"
 )
@@ -212,7 +214,7 @@ class Statistics:
             if 0 < s.running <= 3
             and s.waiting > 0
             and s.kv_percent is not None
-            and s.kv_percent < KV_LOW_PERCENT  # noqa: PLR2004  (as reported)
+            and s.kv_percent < KV_LOW_PERCENT
         ]
         speculates = self._speculates or self._draft_lines
         if len(recent) < BUSY_LINES or len(capped) < len(recent) or not speculates or capped[-1].running < 2:  # noqa: PLR2004
@@ -224,7 +226,7 @@ class Statistics:
 
     def _leak(self) -> Finding | None:
         values = [value for _, value in self._resident]
-        rising = all(later >= earlier * 0.99 for earlier, later in zip(values, values[1:], strict=False))
+        rising = all(later >= earlier * 0.99 for earlier, later in pairwise(values))
         if len(values) < 4 or not rising or values[-1] < 1.5 * values[0]:  # noqa: PLR2004  (a trend, not noise)
             return None
         return _finding(

@@ -1,4 +1,6 @@
-"""The failure rules: one class a `Rule`, grouped by what fails. Add a class here, a sample in `tests/data/logs/`.
+"""The failure rules: one class a `Rule`, grouped by what fails.
+
+To add one: a `Rule` in a file below, and a sample with its expectation in `tests/data/logs/`.
 
     memory.py   weights, KV pool, graphs, what others hold on the card
     launch.py   container, driver, arguments, files, network, limits
@@ -7,8 +9,8 @@
     host.py     kernel log: Xids, lost cards, IOMMU, out-of-memory killer
     context.py  what is no failure: benign lines, wrappers, start-up stages, settings
 
-The order is the order in which rules are tried on a line: the first that matches takes the line, so special
-rules stand before general ones.
+Rules are tried on a line in their order: the first that matches takes the line, so special rules stand before
+general ones.
 
 Rules without signatures are filled by numbers instead of words (`statistics.py` reads them from status lines):
 kv_pool_shrunk, spec_accept_collapse, drafter_missing, spec_concurrency_cap, preempt_thrash, stall_forever,

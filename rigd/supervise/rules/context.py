@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """What is no failure but helps to read one: benign lines, wrappers, start-up stages, settings that a log states."""
 
 import re
@@ -67,14 +68,14 @@ MARKS = (
     ("workerproc initialization failed", "fatal"),
     ("died unexpectedly", "fatal"),
     ("got fatal signal from worker processes", "fatal"),
-    ("finished server process", "ended"),
-    ("shutting down", "ended"),
-    ("kv cache utilization", "stats"),
 )
 """Text, and what is known of the engine once it was printed."""
 
 BOUNDARIES = ("non-default args:", "vllm api server version")
 """A start of the engine begins here."""
+
+CORE_BOUNDARY = "llm engine (v"
+"""A start whose first lines are missing begins here at the latest."""
 
 SETTINGS = re.compile(
     r"['\"]?\b(?P<name>max_num_seqs|max_num_batched_tokens|max_model_len|gpu_memory_utilization|port|num_speculative_tokens"

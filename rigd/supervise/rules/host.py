@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """What the kernel and the driver say: Xids, a lost card, the IOMMU, the kernel's out-of-memory killer."""
 
 from rigd.supervise.rules.model import (

@@ -1,10 +1,10 @@
+# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """Failures before the model loads: container, driver, arguments, files, network, host limits."""
 
 from rigd.supervise.rules.model import (
     MTP_OFF,
     RECREATE,
     RESTART,
-    WAIT_FOR_GPU_MEMORY,
     Change,
     Retry,
     Rule,
@@ -14,8 +14,6 @@ from rigd.supervise.rules.model import (
     fix,
     sig,
 )
-
-_QUOTED = r"['\"`‘“]"
 
 RULES = (
     # -- container and driver
@@ -176,6 +174,7 @@ RULES = (
         kind="bad_cli",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig("unrecognized arguments:", r"unrecognized arguments: (?P<arguments>.+)"),
             sig(": error: argument", r": error: argument (?P<arguments>[^:]+): (?P<reason>.+)"),
@@ -195,6 +194,7 @@ RULES = (
         kind="spec_config",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig(
                 "for speculativeconfig",
@@ -214,10 +214,6 @@ RULES = (
                 r"(?P<reason>num_speculative_tokens:? ?\(?(?P<num_speculative_tokens>\d*)\)?.*must be divisible by n_predict.*)",
             ),
             sig("num_speculative_tokens must be provided"),
-            sig(
-                "speculative-config",
-                r"(?P<reason>(?:argument )?--speculative-config.*(?:invalid|cannot|not valid).*)",
-            ),
             sig(
                 "speculative",
                 r"(?P<reason>(?:ValueError|NotImplementedError|AssertionError): .*speculative.*)",
@@ -376,6 +372,7 @@ RULES = (
         kind="hf_auth",
         phase="load",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig("401 client error", r"401 Client Error(?:.*?for url: (?P<url>\S+))?"),
             sig("403 client error", r"403 Client Error(?:.*?for url: (?P<url>\S+))?"),
@@ -396,6 +393,7 @@ RULES = (
         kind="hf_not_found",
         phase="load",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig("repositorynotfounderror"),
             sig("revisionnotfounderror"),
@@ -403,7 +401,7 @@ RULES = (
             sig("404 client error", r"404 Client Error(?:.*?for url: (?P<url>\S+))?"),
             sig(
                 "is not a local folder and is not a valid model identifier",
-                rf"(?P<model>[^\s'\"]+){_QUOTED}? is not a local folder",
+                r"(?P<model>[^\s'\"]+)['\"]? is not a local folder",
             ),
             sig(
                 "hfvalidationerror", r"HFValidationError: Repo id must .*?: {0,1}'?(?P<model>[^'\s]+?)'?\.? "
@@ -436,6 +434,7 @@ RULES = (
         kind="hf_network",
         phase="load",
         retry=Retry.YES,
+        starting_only=True,
         signatures=(
             sig("read timed out", r"(?:host='?(?P<host>[\w.-]+).*)?Read timed out"),
             sig("connecttimeout", r"ConnectTimeout(?:Error)?"),
@@ -502,6 +501,7 @@ RULES = (
         kind="weights_corrupt",
         phase="load",
         retry=Retry.CONDITIONAL,
+        starting_only=True,
         signatures=(
             sig(
                 "safetensorerror",
@@ -524,6 +524,7 @@ RULES = (
         kind="tokenizer_missing",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig("failed to tokenize reasoning strings", r"failed to tokenize reasoning strings"),
             sig("can't load tokenizer for", r"Can't load tokenizer for '(?P<model>[^']+)'"),
@@ -569,6 +570,7 @@ RULES = (
         kind="arch_unsupported",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig(
                 "are not supported for now",
@@ -596,6 +598,7 @@ RULES = (
         kind="uvloop_proxmox",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(sig("this event loop is already running"),),
         sentence="uvloop cannot start its event loop: the Docker image does not run under this Proxmox container "
         "runtime.",
@@ -607,6 +610,7 @@ RULES = (
         kind="uuid_devices",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig(
                 "invalid literal for int()",
@@ -649,6 +653,7 @@ RULES = (
         kind="ready_timeout",
         phase="load",
         retry=Retry.YES,
+        starting_only=True,
         signatures=(
             sig(
                 "timed out waiting for engine core processes to start",
@@ -671,11 +676,12 @@ RULES = (
         kind="config_invalid",
         phase="parse",
         retry=Retry.NEVER,
+        starting_only=True,
         signatures=(
             sig(
                 "is greater than the derived max_model_len",
                 r"(?P<reason>User-specified max_model_len \((?P<max_model_len>\d+)\) is greater than the derived max_model_len"
-                r" \([^)]*?=(?P<most_max_model_len>\d+)[^)]*\).*)",
+                r" \([^)]*?=(?P<most_max_model_len>\d+)[^)]*\).*?To allow overriding[^.]*)",
                 follow=2,
             ),
             sig(
@@ -704,7 +710,7 @@ RULES = (
             ),
             sig(
                 "validation error",
-                r"validation errors? for (?P<config>\w+) (?P<reason>.+?)(?: \[type=|$)",
+                r"validation errors? for (?P<config>\w+) (?:(?P<field>(?-i:[a-z_0-9.]+)) )?(?P<reason>.+?)(?: \[type=|$)",
                 follow=3,
             ),
             sig("vllmvalidationerror", r"VLLMValidationError: (?P<reason>.+)"),
@@ -719,7 +725,7 @@ RULES = (
                 follow=1,
             ),
         ),
-        sentence="The configuration is refused[[ ({config})]][[: {reason}]].",
+        sentence="The configuration is refused[[ ({config})]][[ at {field}]][[: {reason}]].",
         remedy="Change the setting that the sentence names; where it states the bound, use that; otherwise go back to "
         "the last settings that worked.",
         turns=(
@@ -732,4 +738,3 @@ RULES = (
         documented="vLLM source 0.32.0",
     ),
 )
-_ = WAIT_FOR_GPU_MEMORY

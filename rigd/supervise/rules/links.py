@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """Failures of the ranks' communication: NCCL, shared memory, peer access, custom all-reduce."""
 
 from rigd.supervise.rules.model import (
@@ -92,7 +93,7 @@ RULES = (
             ),
             sig("posix_fallocate failed"),
             sig(
-                "/dev/shm",
+                "/dev/shm",  # noqa: S108  (what the log says)
                 r"(?:No space left on device.*(?P<path>/dev/shm\S*)|(?P<path2>/dev/shm/\S+).*No space left on device)",
             ),
             sig("no space left on device", r"(?:nccl|shared memory).*No space left on device"),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """Failures of memory and of sizing: the weights, the KV pool, the graphs, what others hold on the card."""
 
 from rigd.supervise.rules.model import (
@@ -28,7 +29,7 @@ OOM = (
     rf"(?:.*?\bGPU (?P<gpu>\d+))?(?:.*?total capacity of (?P<total_gib>{SIZE}))?(?:.*?of which (?P<free_mib>{SIZE}) is free)?"
     rf"(?:.*?this process has (?P<process_gib>{SIZE}) memory in use)?"
 )
-SIZES = "Tried to allocate {tried_mib} MiB[[ on GPU {gpu}]][[, {free_mib} MiB of {total_gib} GiB were free]]."
+SIZES = "[[: it tried to allocate {tried_mib} MiB]][[ on GPU {gpu}]][[ ({free_mib} MiB of {total_gib} GiB were free)]]."
 
 _AT_LOAD = (
     r"\bload_model\b|make_layers|create_weights|gptq_marlin_repack|process_weights_after_loading|load_weights"
@@ -118,7 +119,7 @@ RULES = (
                 r"out of memory.*(?:captur\w+|CUDA graph)|(?:captur\w+|CUDA graph).*out of memory",
             ),
         ),
-        sentence="The GPU ran out of memory while CUDA graphs were captured. " + "[[" + SIZES + "]]",
+        sentence="The GPU ran out of memory while CUDA graphs were captured" + SIZES,
         remedy="Lower gpu-memory-utilization by 0.03, or capture fewer graph sizes, or fix the pool with "
         "kv-cache-memory-bytes; enforce-eager is the last resort.",
         turns=(
@@ -133,10 +134,7 @@ RULES = (
         phase="memory",
         retry=Retry.NEVER,
         signatures=(_oom(_AT_PROFILE), _oom("", "memory")),
-        sentence="The GPU ran out of memory in the profiling run, which tries the largest batch. "
-        + "[["
-        + SIZES
-        + "]]",
+        sentence="The GPU ran out of memory in the profiling run, which tries the largest batch" + SIZES,
         remedy="Lower max-num-batched-tokens first, then max-num-seqs and limit-mm-per-prompt.",
         turns=(FEWER_BATCHED_TOKENS, FEWER_SEQS),
         documented="vllm#17631",
@@ -150,7 +148,7 @@ RULES = (
             _oom(r"chunk_gated_delta_rule|chunk_fwd_o|empty_like\(v\)|prompt_logprobs"),
         ),
         sentence="The GPU ran out of memory while serving: the workspace of a long prefill is not in the start-up "
-        "profile. [[" + SIZES + "]]",
+        "profile" + SIZES,
         remedy="Lower max-num-batched-tokens (the workspace is linear in it), then gpu-memory-utilization by 0.02; "
         "wait until the dead engine's GPU memory is released before the next start.",
         turns=(WAIT_FOR_GPU_MEMORY, FEWER_BATCHED_TOKENS, lower_utilization(0.02)),
@@ -161,7 +159,7 @@ RULES = (
         phase="load",
         retry=Retry.NEVER,
         signatures=(_oom(_AT_LOAD), _oom("", "load")),
-        sentence="The model's weights do not fit on the GPU. [[" + SIZES + "]]",
+        sentence="The model's weights do not fit on the GPU" + SIZES,
         remedy="Use a smaller quantization, more cards (tensor-parallel-size 2) or language-model-only; "
         "gpu-memory-utilization changes nothing here.",
         turns=(
@@ -176,7 +174,7 @@ RULES = (
         phase="runtime",
         retry=Retry.CONDITIONAL,
         signatures=(_oom(_AT_PREFILL),),
-        sentence="The GPU ran out of memory while serving. [[" + SIZES + "]]",
+        sentence="The GPU ran out of memory while serving" + SIZES,
         remedy="Lower max-num-batched-tokens, then gpu-memory-utilization by 0.02; wait until the dead engine's GPU "
         "memory is released before the next start.",
         turns=(WAIT_FOR_GPU_MEMORY, FEWER_BATCHED_TOKENS, lower_utilization(0.02)),
@@ -192,7 +190,7 @@ RULES = (
             sig("cuda error: out of memory"),
             sig("cublas_status_alloc_failed"),
         ),
-        sentence="The GPU ran out of memory; the log does not show in which phase. [[" + SIZES + "]]",
+        sentence="The GPU ran out of memory; the log does not show in which phase" + SIZES,
         remedy="Lower max-num-batched-tokens first, then max-num-seqs, then gpu-memory-utilization.",
         turns=(FEWER_BATCHED_TOKENS, FEWER_SEQS, lower_utilization(0.02)),
         documented="vllm#17631",

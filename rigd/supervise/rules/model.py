@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -91,8 +91,8 @@ class Signature:
     """The stable part of a message.
 
     `needle` is a literal that every match contains (compared without case): lines without it cost nothing.
-    `pattern` is searched in the cleaned line (`needle` itself if left out); its named groups are captured, with
-    numbers converted and sizes brought to the unit that ends the name (`_gib`, `_mib`).
+    `pattern` is searched in the cleaned line (`needle` itself if left out); its named groups are captured,
+    with numbers converted and sizes brought to the unit that ends the name (`_gib`, `_mib`).
     """
 
     needle: str
@@ -121,7 +121,7 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One class of failure. In sentences, `{name}` is a captured value and `[[...]]` goes when one is missing."""
+    """One class of failure. In a sentence `{name}` is a captured value; a `[[...]]` that misses one goes."""
 
     kind: str
     phase: str
@@ -132,7 +132,9 @@ class Rule:
     documented: str
     turns: tuple[Turn, ...] = ()
     weight: Weight = Weight.CAUSE
-    overrides: tuple[str, ...] = field(default=())
+    starting_only: bool = False
+    """Counts only until the engine is ready: later, the same words are about a client's request."""
+    overrides: tuple[str, ...] = ()
     """Kinds that this one explains when both were hit."""
 
 

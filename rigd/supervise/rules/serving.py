@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """Failures of an engine that served: deaths, hangs, poor drafts, and the clients' own mistakes."""
 
 from rigd.supervise.rules.model import (
@@ -6,6 +7,7 @@ from rigd.supervise.rules.model import (
     NO_CUSTOM_ALL_REDUCE,
     NO_P2P,
     RESTART,
+    Captured,
     Change,
     Retry,
     Rule,
@@ -24,6 +26,15 @@ _GDN_FRAMES = (
 _NO_ASYNC = Turn(knob="async_scheduling", change=Change.SET, value=False)
 _EAGER = Turn(knob="enforce_eager", change=Change.SET, value=True)
 _POISON_FRAMES = r"in schedule\b|structured_output|grammar|xgrammar|outlines|llguidance|json_schema"
+_STORM = 5
+"""Restarts of systemd's counter that are no accident any more."""
+
+
+def _often(found: Captured) -> bool:
+    restarts = found.get("restarts")
+    return isinstance(restarts, int) and restarts >= _STORM
+
+
 _ENGINE_FATAL = frozenset({"engine_fatal"})
 _MTP = frozenset({"mtp"})
 
@@ -276,6 +287,7 @@ RULES = (
                 r"(?P<member>(?:Worker|Engine ?core)\s?proc \S+) died unexpectedly(?: \(exit code: (?P<exit_code>-?\d+|None)\))?",
             ),
             sig("died unexpectedly", r"(?P<member>\w*Worker\w*)[^.]*died unexpectedly"),
+            sig("engine core exited unexpectedly", r"(?P<member>engine core) exited unexpectedly"),
             sig("free(): invalid"),
             sig("malloc(): "),
             sig("double free or corruption"),
@@ -333,7 +345,7 @@ RULES = (
             sig(
                 "restart counter is at",
                 r"restart counter is at (?P<restarts>\d+)",
-                check=lambda found: int(found.get("restarts", 0)) >= 5,
+                check=_often,
             ),
             sig("restarting (", r"\bRestarting \((?P<exit_code>\d+)\) .*ago"),
             sig("back-off restarting failed container"),
