@@ -187,7 +187,7 @@ class _Reader:
                 self._stage(stage)
             self.start.marks.update(_MARKS.get(needle, ()))
         self.statistics.see(line, found)
-        if not self._match(line, found) and _ERROR.search(line.text) and not WRAPPER.search(line.text):
+        if not self._match(line, found) and _ERROR.search(line.text):
             self._remember_error(line)
 
     def _boundary(self, line: Line) -> None:
@@ -212,6 +212,8 @@ class _Reader:
             self.start.stage = stage
 
     def _remember_error(self, line: Line) -> None:
+        if WRAPPER.search(line.text):
+            return
         errors = self.start.errors
         if len(errors) < EVIDENCE_LIMIT:
             errors.append(Evidence(line_number=line.number, text=line.text[:TEXT_LIMIT]))
@@ -399,7 +401,11 @@ def _ranked(start: _Start, host: _Start, *, dead: bool) -> list[_Candidate]:
     if dead:
         candidates = [c for c in candidates if c.rule.weight < Weight.CLIENT]
     overridden = {
-        kind for c in candidates if c.weight <= Weight.HINT for kind in c.rule.overrides if c.rule.kind != kind
+        kind
+        for c in candidates
+        if c.weight <= Weight.HINT
+        for kind in c.rule.overrides
+        if c.rule.kind != kind
     }
     left = [c for c in candidates if c.rule.kind not in overridden] or candidates
     return sorted(left, key=lambda c: (c.weight, c.order))
@@ -431,10 +437,10 @@ def _from_exit(
 def _read(
     lines: Iterable[str],
     *,
-    exit_code: int | None,
-    oom_killed: bool,
-    runtime_error: str,
-    exited_member: str | None,
+    exit_code: int | None = None,
+    oom_killed: bool = False,
+    runtime_error: str = "",
+    exited_member: str | None = None,
 ) -> _Reader:
     reader = _Reader()
     for text in runtime_error.splitlines():
@@ -453,11 +459,11 @@ def _read(
     return reader
 
 
-def hits(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds that the lines show and that nothing explains away, best first; for tests of the rules."""
-    reader = _read(lines)
-    dead = "fatal" in reader.start.marks
-    return tuple(dict.fromkeys(c.rule.kind for c in _ranked(reader.start, reader.host, dead=dead)))
+def hits(lines: Iterable[str], *, exit_code: int | None = None) -> tuple[Rule, ...]:
+    """Return the rules that the lines hit and that no weightier one explains; for tests of the rules."""
+    reader = _read(lines, exit_code=exit_code)
+    ranked = _ranked(reader.start, reader.host, dead="fatal" in reader.start.marks)
+    return tuple(c.rule for c in ranked if c.weight == ranked[0].weight)
 
 
 def diagnose(
@@ -530,10 +536,10 @@ def _unknown(
 ) -> Diagnosis:
     evidence = list(start.errors)
     if dead and not evidence:
-        tail = [clean(raw, number) for number, raw in islice(reversed(reader.window), 3)]
-        evidence = [
-            Evidence(line_number=t.number, text=t.text[:TEXT_LIMIT]) for t in reversed(tail) if t.text
+        tail = [
+            line for number, raw in reader.window if not IS_BENIGN.search((line := clean(raw, number)).text)
         ]
+        evidence = [Evidence(line_number=line.number, text=line.text[:TEXT_LIMIT]) for line in tail[-3:]]
     if runtime_error:
         evidence.insert(0, Evidence(line_number=0, text=runtime_error[:TEXT_LIMIT]))
         sentence = "The runtime could not run the engine, in words that rigd does not know."

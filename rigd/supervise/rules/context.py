@@ -7,9 +7,10 @@ BENIGN = (
     # Normal while an engine compiles, loads or prefills for long; the prefix of the message is stable since 0.8.
     r"No available shared memory broadcast block found in \d+ seconds?",
     r"^\s*$",
-    r"FutureWarning|DeprecationWarning|UserWarning",
+    r"FutureWarning|DeprecationWarning|UserWarning(?!: Not enough free disk)",
     r"OSError: \[Errno 24\] Too many open files`",  # vLLM's own advice about ulimit quotes this error
     r"Xid \(.*\): 154, .*to 0x\w+ \(None\)",  # the driver takes an earlier demand back
+    r"^\s*warnings\.warn\(",
     r"resource_tracker: There appear to be \d+ leaked",
     r"destroy_process_group\(\) was not called",
     r"Reducing Torch parallelism from",
@@ -74,7 +75,7 @@ MARKS = (
 BOUNDARIES = ("non-default args:", "vllm api server version")
 """A start of the engine begins here."""
 
-CORE_BOUNDARY = "llm engine (v"
+CORE_BOUNDARY = "initializing a v1 llm engine"
 """A start whose first lines are missing begins here at the latest."""
 
 SETTINGS = re.compile(

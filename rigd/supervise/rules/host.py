@@ -57,7 +57,9 @@ RULES = (
                 follow=2,
             ),
             sig("fallen off the bus", r"(?:GPU (?P<pci>[0-9a-fA-F:.]+):? .*)?fallen off the bus"),
-            sig("gpu is lost", r"(?:GPU (?P<pci>[0-9a-fA-F:.]+).*)?GPU is lost"),
+            sig(
+                "gpu is lost", r"^(?!.*Unable to determine)(?:.*GPU (?P<pci>[0-9a-fA-F:.]+\d).*)?GPU is lost"
+            ),
             sig("rminitadapter failed", r"(?:GPU (?P<pci>[0-9a-fA-F:.]+): )?RmInitAdapter failed!"),
         ),
         sentence="A GPU[[ ({pci})]] has fallen off the bus[[ (Xid {xid})]]: power, riser or heat.",

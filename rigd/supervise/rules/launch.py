@@ -135,7 +135,7 @@ RULES = (
             sig("detection error: nvml error", r"detection error: nvml error: (?P<nvml_error>[\w ]+)"),
             sig(
                 "unable to determine the device handle",
-                r"Unable to determine the device handle for (?:GPU ?(?P<gpu>\d+)?:? ?(?P<pci>[0-9A-Fa-f:.]+\d)|.*)",
+                r"Unable to determine the device handle for (?:GPU ?(?:(?P<gpu>\d+): )?(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)|.*)",
             ),
             sig("nvmlerror_unknown"),
             sig("nvmlerror_gpuislost"),
@@ -708,11 +708,6 @@ RULES = (
                 r"(?P<reason>Quantization method specified in the model config \((?P<checkpoint_quantization>[\w-]+)\) does not match the"
                 r" quantization method specified in the `?quantization`? argument \((?P<quantization>[\w-]+)\))",
             ),
-            sig(
-                "validation error",
-                r"validation errors? for (?P<config>\w+) (?:(?P<field>(?-i:[a-z_0-9.]+)) )?(?P<reason>.+?)(?: \[type=|$)",
-                follow=3,
-            ),
             sig("vllmvalidationerror", r"VLLMValidationError: (?P<reason>.+)"),
             sig(
                 "invalid tool call parser",
@@ -735,6 +730,25 @@ RULES = (
             Turn(knob="quantization", change=Change.SET, value=first("checkpoint_quantization")),
             fix("configuration"),
         ),
+        documented="vLLM source 0.32.0",
+    ),
+    Rule(
+        kind="config_invalid",
+        phase="parse",
+        retry=Retry.NEVER,
+        starting_only=True,
+        weight=Weight.CONSEQUENCE,
+        signatures=(
+            sig(
+                "validation error",
+                r"validation errors? for (?P<config>\w+) (?:(?P<field>(?-i:[a-z_0-9.]+)) )?(?P<reason>.+?)(?: \[type=|$)",
+                follow=3,
+            ),
+        ),
+        sentence="The configuration is refused[[ ({config})]][[ at {field}]][[: {reason}]].",
+        remedy="Change the setting that the sentence names; where it states the bound, use that; otherwise go back to "
+        "the last settings that worked.",
+        turns=(fix("configuration"),),
         documented="vLLM source 0.32.0",
     ),
 )

@@ -2,10 +2,8 @@
 """Failures of the ranks' communication: NCCL, shared memory, peer access, custom all-reduce."""
 
 from rigd.supervise.rules.model import (
-    MTP_OFF,
     NO_CUSTOM_ALL_REDUCE,
     NO_P2P,
-    RESTART,
     Change,
     Retry,
     Rule,
@@ -42,23 +40,6 @@ RULES = (
             Turn(knob="p2p_cache", change=Change.MOVE_ASIDE),
         ),
         documented="noonghunna/club-3090#873, vllm#12664, vllm#8058, NVIDIA/nccl#2335",
-    ),
-    Rule(
-        kind="ima_mtp_gdn",
-        phase="runtime",
-        retry=Retry.YES,
-        weight=Weight.CONSEQUENCE,
-        signatures=(
-            sig(
-                "terminated with exception",
-                r"terminated with exception.*illegal memory access",
-                marks=frozenset({"mtp"}),
-            ),
-        ),
-        sentence="The NCCL watchdog died of an illegal memory access while MTP was on.",
-        remedy="Start again; if it repeats, set async-scheduling off, then turn MTP off.",
-        turns=(RESTART, Turn(knob="async_scheduling", change=Change.SET, value=False), MTP_OFF),
-        documented="vllm#40756, vllm#50021",
     ),
     Rule(
         kind="nccl_watchdog",

@@ -225,7 +225,7 @@ RULES = (
         signatures=(
             sig(
                 "to serve at least one request with the",
-                r"To serve at least one request with the model'?s'? max seq len \((?P<max_model_len>[\d,]+)\)"
+                r"To serve at least one request with the models?'?s? max seq len \((?P<max_model_len>[\d,]+)\)"
                 rf"(?:,? \(?(?P<needed_gib>{SIZE}) KV cache is needed)?"
                 rf"(?:.*?available KV cache memory \((?P<available_gib>{SIZE})\))?"
                 r"(?:.*?estimated maximum model length is (?P<estimated_max_len>[\d,]+))?",

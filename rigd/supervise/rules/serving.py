@@ -322,12 +322,12 @@ RULES = (
         signatures=(
             sig("health check exceeded timeout"),
             sig(
-                "/health",
-                r"/health\b.*(?:timed out|timeout|deadline exceeded)|(?:timed out|timeout|deadline exceeded).*/health\b",
-            ),
-            sig(
                 "probe failed",
                 r"(?P<probe>Liveness|Readiness|Startup) probe failed:.*(?:deadline exceeded|timed out|timeout)",
+            ),
+            sig(
+                "/health",
+                r"/health\b.*(?:timed out|timeout|deadline exceeded)|(?:timed out|timeout|deadline exceeded).*/health\b",
             ),
         ),
         sentence="A health check got no answer in time: the API server's event loop is busy, which is not yet dead.",
