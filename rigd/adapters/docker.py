@@ -169,7 +169,7 @@ class Stream(Generic[T]):
 def connect() -> Client:
     """Return a client of the Docker that `DOCKER_HOST` names, or of this host's."""
     with _asking("cannot reach Docker"):
-        settings: dict[str, Any] = docker.utils.kwargs_from_env()
+        settings: Any = docker.utils.kwargs_from_env()
         return docker.APIClient(version="auto", timeout=CLIENT_TIMEOUT_S, **settings)
 
 
@@ -197,7 +197,7 @@ def image_id(client: Client, image: str) -> str | None:
     """Return the id of a local image, or None."""
     try:
         with _asking(f"cannot inspect the image {image!r}"):
-            return str(client.inspect_image(image)["Id"])
+            return str(client.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]  # not in its stubs
     except DockerMissingError:
         return None
 
@@ -258,7 +258,7 @@ def remove(client: Client, container: str) -> None:
         client.remove_container(container, force=True, v=True)
 
 
-def wait(client: Client, container: str, timeout_s: float) -> int:
+def wait(client: Client, container: str, timeout_s: int) -> int:
     """Return the exit code of a container once it has ended."""
     with _asking(f"cannot wait for the container {container[:12]!r}"):
         return int(client.wait(container, timeout=timeout_s)["StatusCode"])
@@ -283,9 +283,7 @@ def logs(client: Client, container: str, *, since_s: int | None, follow: bool) -
 def events(client: Client, label: str, *, since_s: float) -> Stream[ContainerEvent]:
     """Return what happens to containers with this label, from `since_s` on."""
     with _asking("cannot follow Docker's events"):
-        source = client.events(
-            since=int(since_s), filters={"type": "container", "label": label}, decode=True
-        )
+        source = client.events(since=int(since_s), filters={"type": "container", "label": label}, decode=True)
         return Stream(source, "cannot follow Docker's events", _event)
 
 

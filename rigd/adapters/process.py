@@ -51,7 +51,12 @@ def find_program(name: str, *, path: str | None, folder: str | None) -> Path | N
 
 
 def spawn(
-    argv: Sequence[str], *, environment: Mapping[str, str], folder: Path, output: Path, working_directory: str | None
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    output: Path,
+    working_directory: str | None,
 ) -> tuple[ProcessId, ProcessId | None]:
     """Start the program and return its recorder and itself (None when it has ended already).
 

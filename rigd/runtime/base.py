@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from rigd.engine.spec import LaunchSpec
 from rigd.errors import RigdError
@@ -119,6 +119,11 @@ Progress = Callable[[str, float | None], None]
 
 class Runtime(Protocol):
     """What supervision needs of a runtime. Every call has a deadline of its own and raises `RigdError`."""
+
+    @property
+    def state_dir(self) -> Path:
+        """Folder that the starts' logs are kept in."""
+        ...
 
     async def find(self) -> tuple[EngineRef, ...]:
         """Return the running engines of this rig, newest first; ended ones are not among them."""

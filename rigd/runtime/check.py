@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rigd.adapters.process import Answer
+from rigd.engine import parser_probe_source
 
 NO_ENGINE_CODE = 3
 """Exit code of the probe where no vLLM can be imported."""
@@ -47,8 +48,6 @@ def probe_command(command: Sequence[str], interpreter: Sequence[str], *, model: 
     """Return what asks the parser about `command`: the double itself, or the probe in the engine's Python."""
     if is_double(command):
         return (*command, CHECK_FLAG)
-    from rigd.engine import parser_probe_source  # noqa: PLC0415  (TEMP)
-
     return (*interpreter, "-c", parser_probe_source(), *_arguments(command, model))
 
 

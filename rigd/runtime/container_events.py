@@ -50,7 +50,8 @@ class EventWatch(threading.Thread):
         """Return the latest event of that kind seen for the container."""
         with self._lock:
             return next(
-                (one for one in reversed(self._recent) if (one.container, one.action) == (container, action)), None
+                (one for one in reversed(self._recent) if (one.container, one.action) == (container, action)),
+                None,
             )
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rigd.adapters import docker
@@ -55,7 +55,13 @@ class LogCopy(threading.Thread):
     """Copies until the container has ended and all of its output is there, or until told to stop."""
 
     def __init__(
-        self, connect: Callable[[], Client], container: str, folder: Path, *, max_bytes: int, follow: bool = True
+        self,
+        connect: Callable[[], Client],
+        container: str,
+        folder: Path,
+        *,
+        max_bytes: int,
+        follow: bool = True,
     ) -> None:
         super().__init__(name=f"rigd-log-{container[:12]}", daemon=True)
         self._connect = connect
@@ -156,4 +162,4 @@ def _second(stamp: str) -> int | None:
     """Return the whole second of a record's time; Docker sends everything from it on."""
     if not stamp:
         return None
-    return int(datetime.fromisoformat(stamp.partition(".")[0].rstrip("Z") + "+00:00").timestamp())
+    return int(datetime.fromisoformat(stamp.partition(".")[0].rstrip("Z")).replace(tzinfo=UTC).timestamp())

@@ -11,6 +11,7 @@ its signals are the engine's own. Whatever it leaves unreaped goes with it, as a
 import asyncio
 import contextlib
 import functools
+import math
 import signal
 import threading
 import time
@@ -71,13 +72,22 @@ _ORPHAN_GRACE_S = 2.0
 _ORPHAN_DEADLINE_S = 10.0
 _GIB = 1024**3
 _HINTS = (
-    ("could not select device driver", "install the NVIDIA Container Toolkit, then `systemctl restart docker`"),
+    (
+        "could not select device driver",
+        "install the NVIDIA Container Toolkit, then `systemctl restart docker`",
+    ),
     ("CDI device", "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, or another `gpu_injection`"),
     ("failed to discover GPU vendor", "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"),
     ("runtime specified nvidia", "`nvidia-ctk runtime configure --runtime=docker`, then restart Docker"),
-    ("unknown or invalid runtime name", "`nvidia-ctk runtime configure --runtime=docker`, then restart Docker"),
+    (
+        "unknown or invalid runtime name",
+        "`nvidia-ctk runtime configure --runtime=docker`, then restart Docker",
+    ),
     ("nvidia-container-cli", "see whether `nvidia-smi` works on this host; a driver update needs a reboot"),
-    ("port is already allocated", "another container publishes it: `docker ps` names it; or change engine.port"),
+    (
+        "port is already allocated",
+        "another container publishes it: `docker ps` names it; or change engine.port",
+    ),
     ("address already in use", "another program listens there; stop it or change engine.port"),
     ("cannot assign requested address", "engine.host is no address of this host now; is the tailnet up?"),
     ("executable file not found", "engine.docker.entrypoint names a program that the image does not have"),
@@ -239,7 +249,9 @@ class DockerRuntime:
 
     async def close(self) -> None:
         """Stop copying and watching; the container stays."""
-        threads = [*self._copies.values(), *([self._events] if self._events is not None else [])]
+        threads: list[LogCopy | EventWatch] = [*self._copies.values()]
+        if self._events is not None:
+            threads.append(self._events)
         for thread in threads:
             thread.stop()
         for thread in threads:
@@ -298,7 +310,8 @@ class DockerRuntime:
 
         try:
             await self._ask(
-                functools.partial(docker.pull, image=image, report=report, cancelled=cancelled), deadline_s=_PULL_S
+                functools.partial(docker.pull, image=image, report=report, cancelled=cancelled),
+                deadline_s=_PULL_S,
             )
         except DockerError as error:
             raise LaunchError(
@@ -322,7 +335,7 @@ class DockerRuntime:
             )
         if seen.running:
             raise LaunchError(
-                f"cannot create the container {described.name!r}: start {_ref(seen).start} of this rig still runs in it",
+                f"cannot create the container {described.name!r}: start {_ref(seen).start} still runs in it",
                 hint="stop it first: `rigd stop`",
             )
         folder = startlog.folder_of(self.state_dir, _ref(seen).start)
@@ -394,9 +407,9 @@ class DockerRuntime:
         ended = ending is not None and ending.done()
         timeout_s = _POLL_S if ended else _RELOOK_S if answers else _RETRY_S
         event = asyncio.create_task(woken.wait())
-        waiting: set[asyncio.Task[object]] = {event}  # type: ignore[arg-type]  # only whether they end counts
+        waiting: set[asyncio.Task[object]] = {event}
         if ending is not None and not ended:
-            waiting.add(ending)  # type: ignore[arg-type]
+            waiting.add(ending)
         try:
             await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -408,7 +421,11 @@ class DockerRuntime:
         said = None if seen is None else seen.exit
         if said is not None:
             return EngineExit(
-                code=said.code, oom_killed=said.oom_killed, member=member, detail=said.detail, at_s=time.time()
+                code=said.code,
+                oom_killed=said.oom_killed,
+                member=member,
+                detail=said.detail,
+                at_s=time.time(),
             )
         died = self._watch_events().last(ref.id, "die")
         absent = seen is not None and seen.presence is Presence.ABSENT
@@ -417,7 +434,11 @@ class DockerRuntime:
             code=None if died is None else died.exit_code,
             oom_killed=self._watch_events().last(ref.id, "oom") is not None,
             member=member,
-            detail="the container was removed" if absent else "Docker does not say how it ended" if silent else "",
+            detail="the container was removed"
+            if absent
+            else "Docker does not say how it ended"
+            if silent
+            else "",
             at_s=time.time(),
         )
 
@@ -490,7 +511,9 @@ class DockerRuntime:
             except DockerMissingError:
                 return True
             # Docker needs a moment to notice what the kernel told us.
-            if time.monotonic() > until_s + (_AFTER_END_S if root is not None and not proc.is_alive(root.id) else 0):
+            if time.monotonic() > until_s + (
+                _AFTER_END_S if root is not None and not proc.is_alive(root.id) else 0
+            ):
                 return False
             await asyncio.sleep(_POLL_S)
 
@@ -506,7 +529,8 @@ class DockerRuntime:
             await self._ask(functools.partial(docker.start, container=made), deadline_s=_CREATE_S)
             try:
                 code: int | None = await self._ask(
-                    functools.partial(docker.wait, container=made, timeout_s=deadline_s), deadline_s=deadline_s
+                    functools.partial(docker.wait, container=made, timeout_s=math.ceil(deadline_s)),
+                    deadline_s=deadline_s,
                 )
             except RuntimeUnavailableError:
                 code = None
@@ -554,7 +578,9 @@ def _ref(seen: ContainerSeen) -> EngineRef:
 
 def _scope(rig: str, ref: EngineRef) -> Scope:
     root = proc.read(ref.pid)
-    return Scope(rig=rig, start=ref.start, root=root.id if root is not None else ProcessId(pid=ref.pid, ticks=-1))
+    return Scope(
+        rig=rig, start=ref.start, root=root.id if root is not None else ProcessId(pid=ref.pid, ticks=-1)
+    )
 
 
 def _visible(ref: EngineRef) -> bool:

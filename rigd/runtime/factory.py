@@ -20,9 +20,7 @@ def make_runtime(
     if wanted is RuntimeKind.DOCKER:
         from rigd.runtime.docker import DockerRuntime  # noqa: PLC0415  (25 MiB that a bare process does not need)
 
-        return DockerRuntime(
-            rig_name, runtime_dir=runtime_dir, state_dir=state_dir, log_max_mib=log_max_mib
-        )
+        return DockerRuntime(rig_name, runtime_dir=runtime_dir, state_dir=state_dir, log_max_mib=log_max_mib)
     from rigd.runtime.process import ProcessRuntime  # noqa: PLC0415  (either one, never both)
 
     return ProcessRuntime(rig_name, runtime_dir=runtime_dir, state_dir=state_dir, log_max_mib=log_max_mib)

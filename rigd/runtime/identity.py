@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rigd.adapters import proc
 from rigd.adapters.proc import ProcessId
+from rigd.rig.schema import RuntimeKind
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef
-from rigd.rig.schema import RuntimeKind
 
 NAME = "identity.json"
 

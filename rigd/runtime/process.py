@@ -32,6 +32,7 @@ from rigd.runtime.base import (
     StopReport,
 )
 from rigd.runtime.identity import Identity
+from rigd.runtime.secrets import resolve_secrets
 from rigd.runtime.tree import Mark, Scope, TreeWatch
 
 log = get("runtime.process")
@@ -75,15 +76,11 @@ class ProcessRuntime:
 
     async def launch(self, spec: LaunchSpec, *, start: int, folder: Path, progress: Progress) -> EngineRef:
         """Start the engine; its output goes to `folder`/engine.log."""
-        from rigd.runtime.secrets import resolve_secrets  # noqa: PLC0415  (TEMP)
-
         environment = self._environment(spec, start=start, secrets=resolve_secrets(spec))
         _refuse_missing(spec, environment)
         progress(f"starting {spec.argv[0]}", None)
         try:
-            recorder, root = await run_blocking(
-                lambda: self._spawn(spec, environment, folder), deadline_s=_LAUNCH_DEADLINE_S
-            )
+            recorder, root = await self._spawned(spec, environment, folder, start=start)
         except TimeoutError as error:
             raise LaunchError(
                 f"cannot start the program {spec.argv[0]!r}: it was not there after {_LAUNCH_DEADLINE_S:.0f} s",
@@ -98,7 +95,9 @@ class ProcessRuntime:
             ) from error
         root = root or recorder  # It has ended already: the recorder's end is the engine's.
         ref = identity.ref_of(root, start=start, digest=spec.digest)
-        with contextlib.suppress(OSError, TimeoutError):  # A full disk costs a hint for the next daemon, no more.
+        with contextlib.suppress(
+            OSError, TimeoutError
+        ):  # A full disk costs a hint for the next daemon, no more.
             kept = Identity(root=root, recorder=recorder, digest=spec.digest)
             await run_blocking(lambda: identity.write(folder, kept), deadline_s=_FILE_DEADLINE_S)
         self._keep(ref, Scope(rig=self.rig, start=start, root=root, recorder=recorder), folder)
@@ -192,7 +191,9 @@ class ProcessRuntime:
 
     async def _marked(self) -> dict[Process, Mark]:
         try:
-            return await run_blocking(functools.partial(tree.marked, self.rig), deadline_s=tree.LOOK_DEADLINE_S)
+            return await run_blocking(
+                functools.partial(tree.marked, self.rig), deadline_s=tree.LOOK_DEADLINE_S
+            )
         except TimeoutError as error:
             raise LaunchError(
                 "cannot read the list of processes: /proc does not answer",
@@ -243,7 +244,9 @@ class ProcessRuntime:
             noted = None
         return own if noted is None else noted
 
-    def _environment(self, spec: LaunchSpec, *, start: int | None, secrets: Mapping[str, str]) -> dict[str, str]:
+    def _environment(
+        self, spec: LaunchSpec, *, start: int | None, secrets: Mapping[str, str]
+    ) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in spec.inherit_environment if name in os.environ}
         marks = {} if start is None else {
             MARKER_RIG: self.rig,
@@ -251,6 +254,22 @@ class ProcessRuntime:
             MARKER_DIGEST: spec.digest,
         }  # fmt: skip
         return inherited | dict(spec.environment) | dict(secrets) | marks
+
+    async def _spawned(
+        self, spec: LaunchSpec, environment: Mapping[str, str], folder: Path, *, start: int
+    ) -> tuple[ProcessId, ProcessId | None]:
+        """Start the engine; when the caller leaves meanwhile, end it again."""
+        spawning = asyncio.create_task(
+            run_blocking(lambda: self._spawn(spec, environment, folder), deadline_s=_LAUNCH_DEADLINE_S)
+        )
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            recorder, root = await spawning
+            scope = Scope(rig=self.rig, start=start, root=root or recorder, recorder=recorder)
+            await tree.end_tree(scope, grace_s=0.0, deadline_s=_ORPHAN_DEADLINE_S)
+            programs.reap(recorder)
+            raise
 
     def _spawn(
         self, spec: LaunchSpec, environment: Mapping[str, str], folder: Path

@@ -1,10 +1,10 @@
 """One folder a start: the engine's output, how it ended, what was launched. Private to the daemon's user.
 
-    STATE/starts/000123/engine.log      what the engine writes; appended to (O_APPEND), so it may be cut while written
-                        engine.log.1    the part before the last cut
-                        exit            exit code, as the recorder wrote it
-                        spec.json       what was launched; secrets are references
-                        identity.json   which process it is
+STATE/starts/000123/engine.log      what the engine writes; appended to (O_APPEND), so it may be cut while written
+                    engine.log.1    the part before the last cut
+                    exit            exit code, as the recorder wrote it
+                    spec.json       what was launched; secrets are references
+                    identity.json   which process it is
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def limit(log: Path, max_bytes: int) -> bool:
         return False
     older = log.with_name(OLDER_NAME)
     try:
-        with log.open("rb") as source, open(older, "wb", opener=_private_opener) as copy:  # noqa: PTH123  (opener)
+        with log.open("rb") as source, open(older, "wb", opener=_private_opener) as copy:
             source.seek(max(0, log.stat().st_size - max_bytes))
             shutil.copyfileobj(source, copy, _READ_BYTES)
     except OSError:
@@ -139,7 +139,9 @@ def follow(folder: Path, *, deadline_s: float, from_end_bytes: int = 0) -> Itera
         try:
             with log.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                position = max(0, size - from_end_bytes) if position < 0 else 0 if position > size else position
+                position = (
+                    max(0, size - from_end_bytes) if position < 0 else 0 if position > size else position
+                )
                 file.seek(position)
                 part = file.read(_READ_BYTES)
         except OSError:

@@ -31,7 +31,7 @@ LOOK_DEADLINE_S = 5.0
 _KILL_ROUND_S = 0.5
 _KTHREADD = 2
 _TRACKER = "multiprocessing.resource_tracker"
-SHARED_MEMORY = "/dev/shm/"
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108  (the real one is meant)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,9 @@ def members(scope: Scope, *, marks: bool = True) -> tuple[Process, ...]:
     anchors = {one.pid for one in (scope.root, scope.recorder) if one is not None and proc.is_alive(one)}
     inside |= anchors
     # A session's number is free for strangers once all of ours in it have ended.
-    if scope.session is not None and any(table[pid].session == scope.session for pid in inside if pid in table):
+    if scope.session is not None and any(
+        table[pid].session == scope.session for pid in inside if pid in table
+    ):
         inside |= {process.pid for process in table.values() if process.session == scope.session}
     inside |= _descendants(table, inside)
     alive = (table[pid] for pid in inside if pid in table and not table[pid].gone)
@@ -150,7 +152,9 @@ class TreeWatch:
         while not self._ended:
             await self._discover()
             await self._next(RESCAN_S)
-        await asyncio.sleep(0)  # What ended together is told together; then the root's end is the one that counts.
+        await asyncio.sleep(
+            0
+        )  # What ended together is told together; then the root's end is the one that counts.
         if self._root_ended():
             return End(member=None, root_ended=True)
         first = self._ended[0].name

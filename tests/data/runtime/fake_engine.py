@@ -1,7 +1,7 @@
 """A fake engine for the runtimes' contract tests: standard library only, so that it runs in any container.
 
     fake_engine.py FOLDER [--core] [--workers N] [--ignore-term] [--orphan] [--linger SECONDS] [--exit CODE]
-                   [--die SECONDS] [--flood LINES] [--frozen-core]
+                   [--die SECONDS] [--flood LINES] [--ticks N] [--show VARIABLE] [--helper]
 
 Writes `FOLDER`/NAME.pid for each of its processes. Children rename themselves as vLLM's do.
 """
@@ -54,6 +54,7 @@ def main():
     parser.add_argument("--flood", type=int, default=0)
     parser.add_argument("--show", action="append", default=[])
     parser.add_argument("--helper", action="store_true")
+    parser.add_argument("--ticks", type=int, default=0)
     given = parser.parse_args()
 
     def leave(number, _frame):
@@ -82,6 +83,9 @@ def main():
     if given.die is not None:
         time.sleep(given.die)
         os.kill(os.getpid(), signal.SIGKILL)
+    for number in range(given.ticks):
+        print(f"tick {number}", flush=True)
+        time.sleep(0.01)
     while True:
         time.sleep(60)
 
