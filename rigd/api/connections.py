@@ -21,7 +21,8 @@ from rigd.api.access import Caller
 
 SO_PEERGROUPS = 59
 """Linux's number for the supplementary groups of the peer; Python has no name for it."""
-GROUPS_LIMIT = 4096
+GROUPS_LIMIT = 1024
+"""Longest answer that Python takes from the kernel, in bytes; 256 groups fit."""
 SILENCE_S = 10.0
 """A connection that has not sent a whole request head by then is cut."""
 CONNECTIONS_LIMIT = 64

@@ -115,11 +115,11 @@ async def starts(request: Request, context: Context) -> Response:
 async def logs(request: Request, context: Context) -> Response:
     """Show the engine's own output; with `follow=1` it goes on, over restarts unless `start` is given."""
     start = _optional(request, "start")
+    tail = int(_number(request, "tail", 200, low=0, high=TAIL_LIMIT))
     path = context.backend.log_path(start)
     if path is None or not path.exists():
         of = "of any start" if start is None else f"of start {start}"
         raise NotThereError(f"there is no log {of}", hint="`rigd starts` lists those that are kept")
-    tail = int(_number(request, "tail", 200, low=0, high=TAIL_LIMIT))
     past, cursor = await asyncio.to_thread(last_lines, path, tail)
     if not _flag(request, "follow"):
         return PlainTextResponse(past)

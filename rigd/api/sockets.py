@@ -12,6 +12,7 @@ import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rigd.api.access import Policy, host_name
 from rigd.errors import RigdError, UsageError
@@ -36,17 +37,21 @@ class Listening:
     policy: Policy
     path: Path
     inode: int
-    lock: int
+    lock: IO[bytes]
 
     def close(self) -> None:
-        """Close the listeners, remove the socket's file if it is still ours, and let go of the lock."""
+        """Close the listeners, remove the socket's file if it is still ours, and let go of the lock.
+
+        Closing twice does no harm: `serve` closes, and so should whoever called `listen`.
+        """
+        if self.lock.closed:
+            return
         for listener in self.sockets:
             listener.close()
         with contextlib.suppress(OSError):
             if self.path.lstat().st_ino == self.inode:
                 self.path.unlink()
-        with contextlib.suppress(OSError):
-            os.close(self.lock)
+        self.lock.close()
 
 
 def listen(settings: Settings) -> Listening:
@@ -63,7 +68,7 @@ def listen(settings: Settings) -> Listening:
         try:
             _make_folder(path.parent, group)
             lock = _lock(path)
-            undo.callback(os.close, lock)
+            undo.callback(lock.close)
             _clear(path)
             listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)]
             undo.callback(listeners[0].close)
@@ -137,17 +142,18 @@ def _group(name: str) -> int:
         ) from error
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path) -> IO[bytes]:
     """Hold a lock for the life of the daemon: of two that start at once, one gets it."""
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+    lock = os.fdopen(os.open(path.with_name(path.name + ".lock"), flags, 0o600), "r+b", buffering=0)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-        os.close(lock)
+        holder = (lock.read(32) or b"").decode("ascii", "replace").strip()
+        lock.close()
         raise _another(path, holder or "unknown") from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n".encode())
     return lock
 
 
