@@ -26,7 +26,7 @@ from rigd.supervise.rules.model import (
 SIZE = r"[\d.,]+ ?(?:[KMGT]i?B|bytes)"
 OOM = (
     rf"CUDA out of memory\. Tried to allocate (?P<tried_mib>{SIZE})"
-    rf"(?:.*?\bGPU (?P<gpu>\d+))?(?:.*?total capacity of (?P<total_gib>{SIZE}))?(?:.*?of which (?P<free_mib>{SIZE}) is free)?"
+    rf"(?:.*?\bGPU (?P<gpu>\d+))?(?:.*?total capac\w+ of (?P<total_gib>{SIZE}))?(?:.*?of which (?P<free_mib>{SIZE}) is free)?"
     rf"(?:.*?this process has (?P<process_gib>{SIZE}) memory in use)?"
 )
 SIZES = "[[: it tried to allocate {tried_mib} MiB]][[ on GPU {gpu}]][[ ({free_mib} MiB of {total_gib} GiB were free)]]."
@@ -39,15 +39,24 @@ _AT_PROFILE = r"profile_run|determine_available_memory|_dummy_run.*profile|profi
 _AT_CAPTURE = (
     r"capture_model|capture_graphs|_capture_cudagraphs|cuda_graph|cudagraph|CUDAGraph|torch\.cuda\.graph"
 )
-_AT_PREFILL = (
-    r"chunk_gated_delta_rule|chunk_fwd_o|empty_like\(v\)|prompt_logprobs|execute_model|flash_attn_varlen|sample_tokens"
-    r"|step_with_batch_queue|run_busy_loop"
+_AT_RUNTIME = (
+    r"run_busy_loop|_process_engine_step|step_with_batch_queue|, in (?:execute_model|sample_tokens)\b"
+    r"|chunk_gated_delta_rule|chunk_fwd_o|empty_like\(v\)|prompt_logprobs"
 )
 
 
 def _memory_was_free(found: Captured) -> bool:
     tried, free = found.get("tried_mib"), found.get("free_mib")
     return isinstance(tried, int | float) and isinstance(free, int | float) and free >= tried + 1024
+
+
+def _driver_oom(frames: str, *stages: str) -> Signature:
+    return sig(
+        "error: out of memory",
+        r"CUDA (?:driver )?error: out of memory",
+        frames=frames,
+        during=frozenset(stages),
+    )
 
 
 def _oom(frames: str = "", *stages: str) -> Signature:
@@ -103,6 +112,23 @@ RULES = (
         documented="noonghunna/club-3090#32",
     ),
     Rule(
+        kind="post_ready_oom",
+        phase="runtime",
+        retry=Retry.CONDITIONAL,
+        signatures=(
+            _oom("", "ready"),
+            _driver_oom("", "ready"),
+            _driver_oom(_AT_RUNTIME, "", "capture"),
+            _oom(_AT_RUNTIME, "", "capture"),
+        ),
+        sentence="The GPU ran out of memory while serving: the workspace of a long prefill is not in the start-up "
+        "profile" + SIZES,
+        remedy="Lower max-num-batched-tokens (the workspace is linear in it), then gpu-memory-utilization by 0.02; "
+        "wait until the dead engine's GPU memory is released before the next start.",
+        turns=(WAIT_FOR_GPU_MEMORY, FEWER_BATCHED_TOKENS, lower_utilization(0.02)),
+        documented="vllm#44209, noonghunna/club-3090#838",
+    ),
+    Rule(
         kind="oom_cudagraph",
         phase="capture",
         retry=Retry.NEVER,
@@ -114,6 +140,7 @@ RULES = (
             ),
             _oom(_AT_CAPTURE, "", "load", "memory", "capture"),
             _oom("", "capture"),
+            _driver_oom("", "capture"),
             sig(
                 "cuda graph",
                 r"out of memory.*(?:captur\w+|CUDA graph)|(?:captur\w+|CUDA graph).*out of memory",
@@ -133,32 +160,22 @@ RULES = (
         kind="oom_profile",
         phase="memory",
         retry=Retry.NEVER,
-        signatures=(_oom(_AT_PROFILE), _oom("", "memory")),
+        signatures=(
+            _oom(_AT_PROFILE),
+            _oom("", "memory"),
+            _driver_oom(_AT_PROFILE),
+            _driver_oom("", "memory"),
+        ),
         sentence="The GPU ran out of memory in the profiling run, which tries the largest batch" + SIZES,
         remedy="Lower max-num-batched-tokens first, then max-num-seqs and limit-mm-per-prompt.",
         turns=(FEWER_BATCHED_TOKENS, FEWER_SEQS),
         documented="vllm#17631",
     ),
     Rule(
-        kind="post_ready_oom",
-        phase="runtime",
-        retry=Retry.CONDITIONAL,
-        signatures=(
-            _oom("", "ready"),
-            _oom(r"chunk_gated_delta_rule|chunk_fwd_o|empty_like\(v\)|prompt_logprobs"),
-        ),
-        sentence="The GPU ran out of memory while serving: the workspace of a long prefill is not in the start-up "
-        "profile" + SIZES,
-        remedy="Lower max-num-batched-tokens (the workspace is linear in it), then gpu-memory-utilization by 0.02; "
-        "wait until the dead engine's GPU memory is released before the next start.",
-        turns=(WAIT_FOR_GPU_MEMORY, FEWER_BATCHED_TOKENS, lower_utilization(0.02)),
-        documented="vllm#44209, noonghunna/club-3090#838",
-    ),
-    Rule(
         kind="oom_weights",
         phase="load",
         retry=Retry.NEVER,
-        signatures=(_oom(_AT_LOAD), _oom("", "load")),
+        signatures=(_oom(_AT_LOAD), _oom("", "load"), _driver_oom(_AT_LOAD), _driver_oom("", "load")),
         sentence="The model's weights do not fit on the GPU" + SIZES,
         remedy="Use a smaller quantization, more cards (tensor-parallel-size 2) or language-model-only; "
         "gpu-memory-utilization changes nothing here.",
@@ -170,25 +187,15 @@ RULES = (
         documented="vllm#15182, vllm#188",
     ),
     Rule(
-        kind="post_ready_oom",
-        phase="runtime",
-        retry=Retry.CONDITIONAL,
-        signatures=(_oom(_AT_PREFILL),),
-        sentence="The GPU ran out of memory while serving" + SIZES,
-        remedy="Lower max-num-batched-tokens, then gpu-memory-utilization by 0.02; wait until the dead engine's GPU "
-        "memory is released before the next start.",
-        turns=(WAIT_FOR_GPU_MEMORY, FEWER_BATCHED_TOKENS, lower_utilization(0.02)),
-        documented="vllm#44209, noonghunna/club-3090#838",
-    ),
-    Rule(
         kind="oom_profile",
         phase="memory",
         retry=Retry.NEVER,
         weight=Weight.CONSEQUENCE,
         signatures=(
             _oom(),
-            sig("cuda error: out of memory"),
+            _driver_oom(""),
             sig("cublas_status_alloc_failed"),
+            sig("cuda out of memory", r"OutOfMemoryError: CUDA out of memory"),
         ),
         sentence="The GPU ran out of memory; the log does not show in which phase" + SIZES,
         remedy="Lower max-num-batched-tokens first, then max-num-seqs, then gpu-memory-utilization.",
