@@ -125,6 +125,20 @@ def make_venv(part: str, folder: Path, venv: Path) -> Path:
     return venv / "bin/python"
 
 
+def clear(folder: Path) -> None:
+    """Remove a folder and all in it, but nothing that is mounted there: a killed unpacking leaves /proc."""
+    for mounted in reversed(_mounts_under(folder)):
+        run("lab", "umount", "--lazy", mounted)
+    if left := _mounts_under(folder):
+        raise LabError(f"lab: '{left[0]}' is still mounted; unmount it, then run this again")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mounts_under(folder: Path) -> list[str]:
+    points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return [point for point in points if Path(point).is_relative_to(folder.resolve())]
+
+
 # --- the parts ---
 
 
@@ -261,7 +275,7 @@ def install_root(folder: Path) -> None:
         )
     have_programs("root", folder, {"debootstrap": "debootstrap", "ssh-keygen": "openssh-client"})
     root, key = folder / "root", folder / "box_key"
-    shutil.rmtree(root, ignore_errors=True)
+    clear(root)
     run("root", "debootstrap", "--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}", DEBIAN, root)
     if not key.exists():
         run("root", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "rigd-lab", "-f", key)
@@ -303,7 +317,7 @@ def install_box(folder: Path) -> None:
     )
     box, wheels = folder / "box", folder / "box-wheels"
     for stale in (box, wheels):
-        shutil.rmtree(stale, ignore_errors=True)
+        clear(stale)
     run("box", "cp", "-a", "--reflink=auto", folder / "root", box)
     python = run(
         "box", "chroot", box, "/usr/bin/python3", "-c", "import sys; print('%d%d' % sys.version_info[:2])"
