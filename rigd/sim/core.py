@@ -1,5 +1,7 @@
 """The engine core: its own process, one loop, a step at a time, blocking as vLLM's does."""
 
+import contextlib
+import functools
 import os
 import random
 import select
@@ -25,7 +27,7 @@ from rigd.sim.processes import (
     set_title,
     start_workers,
 )
-from rigd.sim.scheduler import Request, Scheduler, Step, Tally
+from rigd.sim.scheduler import Produced, Request, Scheduler, Step, Tally
 from rigd.sim.startup import Start, StartFailedError
 from rigd.sim.timing import keep_probability, step_s
 
@@ -46,12 +48,12 @@ def run_core(settings: Settings, faults: Faults, link: socket.socket) -> int:
         os.setsid()
     if switches.on("refuse-term"):
         ignore_term()
-    else:
-        signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = Log("EngineCore")
     lines = Lines(link)
     workers = start_workers(settings.ranks, inherited=(link,))
+    if not switches.on("refuse-term"):
+        signal.signal(signal.SIGTERM, functools.partial(_terminate, workers))
     try:
         Start(settings=settings, faults=faults, core=out, workers=workers).run()
     except StartFailedError as failure:
@@ -61,8 +63,11 @@ def run_core(settings: Settings, faults: Faults, link: socket.socket) -> int:
     return Core(settings=settings, faults=faults, out=out, lines=lines, workers=workers).run()
 
 
-def _terminate(_signal: int, _frame: Any) -> NoReturn:
+def _terminate(workers: tuple[Worker, ...], _signal: int, _frame: Any) -> NoReturn:
     Log("EngineCore").info("core.py:1454", "[shutdown] EngineCore: trigger received signal=SIGTERM")
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
     end(0)
 
 
@@ -103,6 +108,7 @@ class Core:
         self._ready_s = time.monotonic()
         self._requests = 0
         self._stalled = False
+        self._told_idle = True
         self._clock = _Clock()
         self._first_s = settings.profile.first_request_s
         self._flooded_s = time.monotonic()
@@ -112,10 +118,12 @@ class Core:
         """Serve until the API server has gone, a worker has died, or a fault says so."""
         while True:
             self._misbehave()
-            step = self._scheduler.plan()
-            if not self._listen(wait=step.empty):
+            # Requests come and go before a step is planned, never between its plan and its end.
+            if not self._listen(wait=self._scheduler.idle):
                 return self._outlive()
+            step = self._scheduler.plan()
             if step.empty:
+                self._report_idle()
                 continue
             try:
                 self._compute(step)
@@ -143,6 +151,7 @@ class Core:
     def _obey(self, message: dict[str, Any]) -> None:
         if "abort" in message:
             self._scheduler.abort(message["abort"])
+            self._told_idle = False
             return
         self._requests += 1
         if self._faults.now().on("die-at-request"):
@@ -163,17 +172,24 @@ class Core:
         collapsed = self._faults.now().on("acceptance-collapse")
         keep = 0.0 if collapsed else keep_probability(settings.acceptance, settings.drafts)
         produced = self._scheduler.commit(step, lambda: self._kept(keep))
-        tally, self._scheduler.tally = (
-            self._scheduler.tally,
-            Tally(accepted_per_position=[0] * settings.drafts),
-        )
+        self._report(produced, computed=sum(one.tokens for one in step.prefills))
+
+    def _report_idle(self) -> None:
+        """Tell once that nobody is left; an abort makes no step that would tell it."""
+        if self._scheduler.idle and not self._told_idle:
+            self._told_idle = True
+            self._report((), computed=0)
+
+    def _report(self, produced: tuple[Produced, ...], *, computed: int) -> None:
+        scheduler = self._scheduler
+        tally, scheduler.tally = scheduler.tally, Tally(accepted_per_position=[0] * self._settings.drafts)
         self._lines.send(
             {
                 "out": [[one.id, one.tokens, one.finished, one.cached] for one in produced],
-                "running": len(self._scheduler.running),
-                "waiting": len(self._scheduler.waiting),
-                "kv": self._scheduler.pool.usage,
-                "computed": sum(one.tokens for one in step.prefills),
+                "running": len(scheduler.running),
+                "waiting": len(scheduler.waiting),
+                "kv": scheduler.pool.usage,
+                "computed": computed,
                 "tally": asdict(tally),
             }
         )

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,17 +56,22 @@ def fork(run: Callable[[], int]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
-    if pid:
-        return pid
+    if pid == 0:
+        _run_child(run)
+    return pid
+
+
+def _run_child(run: Callable[[], int]) -> NoReturn:
     code = 1
     try:
         code = run()
     except KeyboardInterrupt:
         code = 130
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    finally:
-        os._exit(code)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # noqa: BLE001  (the child's boundary: nothing above it may run twice)
+        traceback.print_exc()
+    end(code)
 
 
 def ignore_term() -> None:
@@ -107,7 +113,6 @@ def start_workers(ranks: int, *, inherited: tuple[socket.socket, ...]) -> tuple[
 
 def _work(rank: int, link: socket.socket) -> int:
     set_title(f"VLLM::Worker_TP{rank}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     while data := link.recv(_CHUNK):
         link.sendall(data)
     # vLLM's workers need a moment, too, to notice that their core has gone.

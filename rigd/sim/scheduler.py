@@ -101,6 +101,11 @@ class Scheduler:
         self._budget = max_num_batched_tokens
         self._drafts = drafts
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is no request at all."""
+        return not (self.running or self.waiting)
+
     def add(self, request: Request) -> None:
         """Queue a request."""
         request.keys = list(block_keys(request.prompt, self._block_size))

@@ -44,14 +44,21 @@ class Engine:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def tree(self) -> dict[str, psutil.Process]:
-        """Return the engine's processes by the name that the kernel keeps of them."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return {_name(child): child for child in children}
+    def tree(self) -> list[psutil.Process]:
+        """Return all processes that descend from the server."""
+        return psutil.Process(self.process.pid).children(recursive=True)
 
-    def member(self, name: str) -> psutil.Process:
-        """Return the process whose name begins like this."""
-        return next(process for known, process in self.tree().items() if known.startswith(name))
+    def named(self, beginning: str) -> list[psutil.Process]:
+        """Return those whose name in the kernel (15 characters of it) begins like this, oldest first."""
+        return [process for process in self.tree() if _name(process).startswith(beginning)]
+
+    @property
+    def core(self) -> psutil.Process:
+        return self.named("VLLM::EngineCor")[0]
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        return self.named("VLLM::Worker")
 
     def ask(self, method: str, path: str, **more: object) -> httpx.Response:
         """Send one request, with the key unless `headers` says otherwise."""

@@ -12,7 +12,7 @@ from rigd.adapters.vllm import AnswerKind, HealthKind
 ASK_S = 10.0
 WORK_S = 90.0
 HANG_S = 1.5
-MEMBERS = [pytest.param("VLLM::EngineCor", id="core"), pytest.param("VLLM::Worker_TP", id="worker")]
+MEMBERS = [pytest.param("VLLM::EngineCor", id="core"), pytest.param("VLLM::Worker", id="worker")]
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def stopped(pid: int):
 @pytest.mark.parametrize("member", MEMBERS)
 async def test_frozen_idle_engine_looks_healthy_and_idle_but_answers_nothing(engine, client, member):
     await client.complete("The capital of France is", 2, WORK_S)
-    with stopped(engine.member(member).pid):
+    with stopped(engine.named(member)[-1].pid):
         before = await client.counters(ASK_S)
         answer = await client.complete("Are you there?", 2, HANG_S)
         health = await client.health(ASK_S)
@@ -50,7 +50,7 @@ async def test_frozen_busy_engine_still_says_running_and_moves_nothing(engine, c
         return (await client.counters(ASK_S)).running == 1
 
     await wait_until(running, 30)
-    with stopped(engine.member(member).pid):
+    with stopped(engine.named(member)[-1].pid):
         await client.complete("Are you there?", 2, HANG_S)
         first = await client.counters(ASK_S)
         await client.complete("Are you there?", 2, HANG_S)
@@ -65,7 +65,7 @@ async def test_frozen_busy_engine_still_says_running_and_moves_nothing(engine, c
 
 
 async def test_engine_that_goes_on_answers_again(engine, client):
-    with stopped(engine.member("VLLM::EngineCor").pid):
+    with stopped(engine.core.pid):
         await client.complete("Are you there?", 2, HANG_S)
 
     answer = await client.complete("And now?", 2, WORK_S)

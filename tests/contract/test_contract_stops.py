@@ -20,7 +20,7 @@ async def until_exit(engine, wait_until) -> int:
 
 async def test_killed_core_fails_health_at_once_and_ends_the_server_with_code_0(engine, client, wait_until):
     await client.complete("The capital of France is", 2, 60)
-    engine.member("VLLM::EngineCor").kill()
+    engine.core.kill()
     killed_s = time.monotonic()
 
     async def failing() -> bool:
@@ -41,9 +41,7 @@ async def test_killed_core_fails_health_at_once_and_ends_the_server_with_code_0(
 
 async def test_killed_worker_takes_the_core_and_the_server_with_it(engine, client, wait_until):
     await client.complete("The capital of France is", 2, 60)
-    engine.tree()
-    core = engine.member("VLLM::EngineCor")
-    core.children()[-1].kill()
+    engine.workers[-1].kill()
 
     async def failing() -> bool:
         return (await client.health(ASK_S)).kind is HealthKind.FAILING
@@ -59,7 +57,7 @@ async def test_killed_worker_takes_the_core_and_the_server_with_it(engine, clien
 
 async def test_term_ends_the_whole_tree_with_code_0(engine, client, wait_until):
     await client.complete("The capital of France is", 2, 60)
-    tree = list(engine.tree().values())
+    tree = engine.tree()
     engine.process.send_signal(signal.SIGTERM)
     code = await until_exit(engine, wait_until)
 
@@ -72,7 +70,7 @@ async def test_term_ends_the_whole_tree_with_code_0(engine, client, wait_until):
 
 async def test_killed_server_leaves_core_and_workers_behind(engine, client, wait_until):
     await client.complete("The capital of France is", 2, 60)
-    tree = [process for name, process in engine.tree().items() if name.startswith("VLLM::")]
+    tree = engine.named("VLLM::")
     engine.process.kill()
     code = await until_exit(engine, wait_until)
     await asyncio.sleep(1)  # Long enough for an orderly end, if there were one.
