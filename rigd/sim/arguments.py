@@ -19,6 +19,12 @@ _TOP_USAGE = (
     "            {chat,complete,serve,launch,bench,collect-env,download-kernels,preload,run-batch,snapshot}\n"
     "            ...\n"
 )
+_EXAMPLES = """examples:
+  rigd sim some-model --port 8000
+  rigd sim some-model --port 8000 --tensor-parallel-size 2 --sim-profile rig-b --sim-speed 10
+  rigd sim some-model --sim-fault die-after=30 --sim-fault slow-start=5
+  rigd sim some-model --sim-faults faults.json     # {"freeze": true}; read again when it changes
+"""
 _CONTEXT = 32_768
 _LONGEST_CONTEXT = 262_144
 _SCALE = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -124,8 +130,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="vllm serve",
         usage="vllm serve [model_tag] [options]",
-        description="The engine double: answers as `vllm serve` does, without a GPU.",
-        epilog="All flags of `vllm serve` 0.32.0 are accepted; beside them:",
+        description="The engine double: answers as `vllm serve` does, without a GPU.\n"
+        "All flags of `vllm serve` 0.32.0 are accepted.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=True,
     )
     parser.add_argument("model_tag", nargs="?")
