@@ -121,7 +121,7 @@ def _warmed(status: Status, result: WarmDone, policy: Policy, now_s: float, jitt
         kind, message = "degraded", reason
     else:
         after = move(warmed, State.READY, "serving", now_s=now_s)
-        kind, message = "ready", f"ready; {len(result.results)} prefixes warm"
+        kind, message = "ready", f"ready; prefixes warm: {', '.join(policy.prefixes)}"
     if status.state is after.state and kind == "ready":
         kind, message = "warmed", "prefixes proved warm again"
     since_launch = now_s - status.launched_s if status.launched_s is not None else None
