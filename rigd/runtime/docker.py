@@ -71,6 +71,7 @@ _POLL_S = 0.05
 _ORPHAN_GRACE_S = 2.0
 _ORPHAN_DEADLINE_S = 10.0
 _GIB = 1024**3
+_KILLED = 128 + signal.SIGKILL
 _HINTS = (
     (
         "could not select device driver",
@@ -417,8 +418,10 @@ class DockerRuntime:
 
     def _told(self, ref: EngineRef, seen: EngineSeen | None, end: End | None) -> EngineExit:
         """Put together what Docker, its events and the processes say."""
-        member = None if end is None else end.member
         said = None if seen is None else seen.exit
+        # Who kills a container's first process ends the others before it: then it is the root's end all the same.
+        root_killed = said is not None and said.code == _KILLED
+        member = None if end is None or root_killed else end.member
         if said is not None:
             return EngineExit(
                 code=said.code,
