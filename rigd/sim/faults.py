@@ -109,6 +109,8 @@ def read(file: Path) -> dict[str, str]:
         found: Any = json.loads(text) if text else {}
     except ValueError as error:
         raise FaultsError(f"cannot read the fault file '{file}': {error}") from error
-    if not isinstance(found, dict) or (unknown := sorted(set(found) - set(FAULTS))):
-        raise FaultsError(f"cannot use the fault file '{file}': {unknown or 'not an object'}")
+    if not isinstance(found, dict):
+        raise FaultsError(f"cannot use the fault file '{file}': it is not an object")
+    if unknown := sorted(set(found) - set(FAULTS)):
+        raise FaultsError(f"cannot use the fault file '{file}': no fault {', '.join(unknown)}")
     return {name: "" if value is True else str(value) for name, value in found.items()}
