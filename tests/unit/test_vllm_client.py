@@ -18,7 +18,8 @@ SHORT_S = 0.2
 def http(
     body: bytes, *, status: str = "200 OK", kind: str = "application/json", length: int | None = None
 ) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body) if length is None else length}\r\n"
+    size = len(body) if length is None else length
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n"
     return head.encode() + b"Connection: close\r\n\r\n" + body
 
 
@@ -199,10 +200,14 @@ async def test_huge_body_is_not_read_to_its_end(client, stranger, monkeypatch):
     assert await client.counters(FAST_S) is None
 
 
+DEATH = '{"error":{"message":"EngineCore encountered an issue.","code":500}}'
 OPENING = '{"choices":[{"delta":{"role":"assistant","content":""}}]}'
 WORD = '{"choices":[{"delta":{"content":" hello"}}]}'
 THOUGHT = '{"choices":[{"delta":{"reasoning":" hmm"}}]}'
-USAGE = '{"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":32}}}'
+USAGE = (
+    '{"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":2,'
+    '"prompt_tokens_details":{"cached_tokens":32}}}'
+)
 
 
 async def test_chat_reads_text_usage_and_cached_tokens(client, stranger):
