@@ -8,8 +8,7 @@ start of the engine in the same log sets the candidates aside; an engine that be
 """
 
 import re
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -47,6 +46,8 @@ _BLOCK = 512
 _WINDOW = 200
 """Lines kept before the current one, for tracebacks."""
 _FRAMES = 80
+_SHAPES = 50_000
+"""Shapes of lines that are remembered, about 10 MiB."""
 _NO_ERROR = frozenset({"DEBUG", "INFO", "WARNING"})
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:|^(?:FATAL|CRITICAL|panic)\b|\bERROR\b")
 
@@ -130,11 +131,20 @@ _NEEDLES: tuple[str, ...] = tuple(
 )
 
 
+_VARYING = dict.fromkeys(map(ord, "0123456789abcdef-"))
+"""Left out when lines are compared by shape: numbers and identifiers."""
+_BARE = tuple((needle, needle.translate(_VARYING)) for needle in _NEEDLES)
+
+
 class _Reader:
     """Reads one log."""
 
     def __init__(self) -> None:
-        self.window: deque[tuple[int, str]] = deque(maxlen=_WINDOW)
+        self.recent: list[str] = []
+        self.first = 1
+        """Number of the first line in `recent`."""
+        self.shapes: dict[int, tuple[str, ...]] = {}
+        """Needles that lines of a shape may contain; logs repeat themselves, so most lines are looked up."""
         self.pending: list[_Pending] = []
         self.start = _Start()
         self.host = _Start()
@@ -150,20 +160,39 @@ class _Reader:
     def read(self, lines: Iterable[str]) -> None:
         source = iter(lines)
         while block := list(islice(source, _BLOCK)):
-            text = "\n".join(block).lower()
-            active = [needle for needle in _NEEDLES if needle in text]
-            if active or self.pending:
-                for raw in block:
-                    self.lines += 1
-                    self._line(raw, self.lines, active)
-                    self.window.append((self.lines, raw))
-            else:
-                first = self.lines + 1
-                self.lines += len(block)
-                self.window.extend(enumerate(block[-_WINDOW:], max(first, self.lines - _WINDOW + 1)))
+            kept = self.recent[-_WINDOW:]
+            self.first = self.lines + 1 - len(kept)
+            self.recent = kept + block
+            self._block(block)
         self._flush()
 
-    def _line(self, raw: str, number: int, active: list[str]) -> None:
+    def _block(self, block: list[str]) -> None:
+        shapes = [raw.lower().translate(_VARYING) for raw in block]
+        needles = [self.shapes.get(hash(shape)) for shape in shapes]
+        fresh = [index for index, known in enumerate(needles) if known is None]
+        text = "\n".join([shapes[index] for index in fresh])
+        possible = [(needle, bare) for needle, bare in _BARE if bare in text]
+        for index in fresh:
+            found = tuple([needle for needle, bare in possible if bare in shapes[index]])
+            needles[index] = found
+            if len(self.shapes) < _SHAPES:
+                self.shapes[hash(shapes[index])] = found
+        start = self.lines
+        for index, found in enumerate(needles):
+            if found:
+                self._catch_up(block, start, index)
+                self._line(block[index], start + index + 1, found)
+        self._catch_up(block, start, len(block))
+        self.lines = start + len(block)
+
+    def _catch_up(self, block: list[str], start: int, index: int) -> None:
+        """Hand the lines since the last one to the signatures that wait for them."""
+        while self.pending and self.lines < start + index:
+            self.lines += 1
+            self._line(block[self.lines - start - 1], self.lines, ())
+        self.lines = start + index + (index < len(block))
+
+    def _line(self, raw: str, number: int, active: tuple[str, ...]) -> None:
         lowered = raw.lower()
         found = [needle for needle in active if needle in lowered]
         if not found and not self.pending:
@@ -173,8 +202,13 @@ class _Reader:
             line = clean(piece, number)
             if self.pending:
                 self._join(line)
-            if found and line.text and not IS_BENIGN.search(line.text):
-                self.examine(line, found if len(pieces) == 1 else [n for n in found if n in piece.lower()])
+            here = found if len(pieces) == 1 else [n for n in found if n in piece.lower()]
+            if not here or not line.text:
+                continue
+            if self.statistics.see(line, here):
+                self.start.marks.update(mark for needle in here for mark in _MARKS.get(needle, ()))
+            elif not IS_BENIGN.search(line.text):
+                self.examine(line, here)
 
     def examine(self, line: Line, found: list[str]) -> None:
         """Look at one cleaned line that contains the needles `found`."""
@@ -186,7 +220,6 @@ class _Reader:
             if stage := _STAGE.get(needle):
                 self._stage(stage)
             self.start.marks.update(_MARKS.get(needle, ()))
-        self.statistics.see(line, found)
         if not self._match(line, found) and _ERROR.search(line.text):
             self._remember_error(line)
 
@@ -311,8 +344,7 @@ class _Reader:
         if self.framed[0] is line:
             return self.framed[1]
         texts: list[str] = []
-        for number, raw in reversed(self.window):
-            before = clean(raw, number)
+        for before in self.before(line.number):
             if before.source != line.source:
                 continue
             texts.append(before.text)
@@ -321,28 +353,26 @@ class _Reader:
         self.framed = (line, "\n".join(reversed(texts)))
         return self.framed[1]
 
+    def before(self, number: int) -> Iterator[Line]:
+        """Give the lines before the numbered one, the nearest first."""
+        end = number - self.first
+        for index in range(end - 1, max(-1, end - 1 - _WINDOW), -1):
+            yield clean(self.recent[index], self.first + index)
+
     # -- at the end
 
     def finish_tails(self) -> None:
         """Let the rules hit that need the log to end with their line."""
         if not self.tails:
             return
-        last = self.lines
-        for number, raw in reversed(self.window):
-            text = clean(raw, number).text
-            if text and not IS_BENIGN.search(text):
-                last = number
-                break
+        rest = [line for line in self.before(self.lines + 1) if line.text and not IS_BENIGN.search(line.text)]
+        reach = rest[-1].number if rest else self.lines
         for pending in self.tails.values():
             between = sum(
-                1
-                for number, raw in self.window
-                if number > pending.line.number
-                and not pending.signature.regex.search(raw)
-                and (text := clean(raw, number).text)
-                and not IS_BENIGN.search(text)
+                line.number > pending.line.number and not pending.signature.regex.search(line.text)
+                for line in rest
             )
-            if between == 0 and last >= pending.line.number >= last - _WINDOW:
+            if between == 0 and pending.line.number >= reach:
                 match = pending.signature.regex.search(pending.line.text)
                 self.hit(
                     pending.rule, pending.line, pending.line.text, convert(match.groupdict() if match else {})
@@ -536,10 +566,10 @@ def _unknown(
 ) -> Diagnosis:
     evidence = list(start.errors)
     if dead and not evidence:
-        tail = [
-            line for number, raw in reader.window if not IS_BENIGN.search((line := clean(raw, number)).text)
+        tail = [line for line in reader.before(reader.lines + 1) if not IS_BENIGN.search(line.text)]
+        evidence = [
+            Evidence(line_number=line.number, text=line.text[:TEXT_LIMIT]) for line in reversed(tail[:3])
         ]
-        evidence = [Evidence(line_number=line.number, text=line.text[:TEXT_LIMIT]) for line in tail[-3:]]
     if runtime_error:
         evidence.insert(0, Evidence(line_number=0, text=runtime_error[:TEXT_LIMIT]))
         sentence = "The runtime could not run the engine, in words that rigd does not know."

@@ -3,7 +3,6 @@
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ _ACCEPTANCE = re.compile(
     r"Mean acceptance length: (?P<length>[\d.]+)(?:.*?acceptance rate: (?P<rate>[\d.]+)%)?"
 )
 _POOL = re.compile(r"KV cache size: (?P<tokens>[\d,]+) tokens")
+_NUMBERS = re.compile(r"\d+")
 _RESIDENT = re.compile(r"^process_resident_memory_bytes(?:\{[^}]*\})? (?P<bytes>[\d.e+]+)")
 _SPEAKS_OF_SPECULATION = re.compile(
     r"speculative_config=SpeculativeConfig\(|['\"]speculative_config['\"]: ['\"]?\{|--speculative-config"
@@ -27,6 +27,8 @@ _SPEAKS_OF_SPECULATION = re.compile(
 STALLED_LINES = 5
 """Status lines in a row without a token, with requests running (50 s at vLLM's interval)."""
 COLLAPSED_LINES = 3
+NOTHING_ACCEPTED = 1.01
+"""Mean acceptance length at which no draft counts: each step yields its own token and no more."""
 SILENT_DRAFT_LINES = 6
 BUSY_LINES = 3
 GAP_S = (30.0, 3600.0)
@@ -89,23 +91,30 @@ class Statistics:
     _stalls: int = 0
     _preempted: tuple[int, int] | None = None
 
-    def see(self, line: Line, found: list[str]) -> None:
-        """Take in one cleaned line that contains the needles `found`."""
+    def see(self, line: Line, found: list[str]) -> bool:
+        """Take in one cleaned line that contains the needles `found`; true if it says nothing but numbers."""
         if "avg prompt throughput:" in found and (match := _STATUS.search(line.text)):
             self._status(line, match)
+            return True
         if "mean acceptance length:" in found and (match := _ACCEPTANCE.search(line.text)):
-            self._draft_lines += 1
-            length = float(match["length"])
-            rate = match["rate"]
-            collapsed = length <= 1.01 and (rate is None or float(rate) < 1)  # noqa: PLR2004  (1.00 is no draft accepted)
-            self._collapsed = self._collapsed + 1 if collapsed else 0
-            self._acceptance = (line, length)
-        if "kv cache size:" in found and (match := _POOL.search(line.text)):
-            self._pool(line, int(match["tokens"].replace(",", "")))
+            self._drafts(line, match)
+            return True
         if "process_resident_memory_bytes" in found and (match := _RESIDENT.search(line.text)):
             self._resident.append((line, float(match["bytes"])))
+            return True
+        if "kv cache size:" in found and (match := _POOL.search(line.text)):
+            self._pool(line, int(match["tokens"].replace(",", "")))
         if "speculative" in found and _SPEAKS_OF_SPECULATION.search(line.text):
             self._speculates = True
+        return False
+
+    def _drafts(self, line: Line, match: re.Match[str]) -> None:
+        self._draft_lines += 1
+        length = float(match["length"])
+        rate = match["rate"]
+        collapsed = length <= NOTHING_ACCEPTED and (rate is None or float(rate) < 1)
+        self._collapsed = self._collapsed + 1 if collapsed else 0
+        self._acceptance = (line, length)
 
     def new_start(self) -> None:
         """Forget what belongs to the engine that ended; its KV pool stays for comparison."""
@@ -145,7 +154,7 @@ class Statistics:
     def _gap(self, before: _Status, now: _Status) -> None:
         if before.running == 0 or not before.line.time or not now.line.time:
             return
-        gap_s = (_when(now.line.time) - _when(before.line.time)).total_seconds()
+        gap_s = float(_seconds(now.line.time) - _seconds(before.line.time))
         if GAP_S[0] <= gap_s <= GAP_S[1]:
             self._stalls += 1
             if len(self._gaps) < 50:  # noqa: PLR2004  (enough to show)
@@ -254,6 +263,7 @@ def _finding(line: Line, **captured: str | float) -> Finding:
     return Finding(line_number=line.number, text=line.text[:500], captured=dict(captured))
 
 
-def _when(time: str) -> datetime:
-    """Return a moment of `MM-DD HH:MM:SS`; the year does not matter for differences."""
-    return datetime.strptime("2024-" + time, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+def _seconds(time: str) -> int:
+    """Return seconds of `MM-DD HH:MM:SS`; months count 31 days, only differences of minutes matter."""
+    months, days, hours, minutes, seconds = map(int, _NUMBERS.findall(time))
+    return (((months * 31 + days) * 24 + hours) * 60 + minutes) * 60 + seconds

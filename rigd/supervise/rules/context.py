@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (a pattern or a sentence in one piece reads better than cut at a column)
 """What is no failure but helps to read one: benign lines, wrappers, start-up stages, settings that a log states."""
 
 import re
