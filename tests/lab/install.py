@@ -18,6 +18,7 @@ import email.parser
 import fcntl
 import graphlib
 import hashlib
+import http.client
 import importlib.util
 import json
 import os
@@ -32,6 +33,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
@@ -64,13 +66,13 @@ def say(part: str, text: str) -> None:
         print(f"[lab] {part}: {text}", flush=True)  # noqa: T201  (an install script talks)
 
 
-def run(part: str, *argv: str | Path, timeout_s: float = STEP_TIMEOUT_S, stdin: int | None = None) -> str:
+def run(part: str, *argv: str | Path, timeout_s: float = STEP_TIMEOUT_S) -> str:
     """Run a command, return its output; a failure shows the tail of it."""
     words = [str(word) for word in argv]
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL if stdin is None else stdin, stdout=subprocess.PIPE,
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout_s, check=False,
             env=environ,
         )  # fmt: skip
@@ -216,7 +218,7 @@ def install_docker(folder: Path) -> None:
     """Start a Docker daemon unless one answers on the usual socket; it stays when the tests end."""
     if docker_answers():
         return
-    have_programs("docker", folder, {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"})
+    have_programs("docker", folder, {"dockerd": "docker.io", "iptables": "iptables"})
     if os.geteuid() != 0:
         raise LabError(
             "docker: the daemon does not answer; start it (`sudo systemctl start docker`), run this again"
@@ -255,14 +257,34 @@ def _dockerd_runs() -> bool:
         return False
 
 
+class DockerConnection(http.client.HTTPConnection):
+    """HTTP to the Docker daemon on its socket: no client program is needed."""
+
+    def connect(self) -> None:
+        """Connect to the unix socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(DOCKER_SOCKET))
+
+
+def ask_docker(
+    method: str, path: str, *, body: IO[bytes] | None = None, timeout_s: float = 5
+) -> tuple[int, str]:
+    """Return status and text of the daemon's answer; `body` is sent as it comes."""
+    connection = DockerConnection("docker", timeout=timeout_s, blocksize=1 << 20)
+    try:
+        headers = {"Content-Type": "application/x-tar", "Transfer-Encoding": "chunked"} if body else {}
+        connection.request(method, path, body=body, headers=headers, encode_chunked=body is not None)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
 def docker_answers() -> bool:
     """Return whether a Docker daemon answers its ping on the usual socket."""
     try:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(3)
-            client.connect(str(DOCKER_SOCKET))
-            client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-            return b" 200 " in client.recv(64)
+        return ask_docker("GET", "/_ping")[0] == http.HTTPStatus.OK
     except OSError:
         return False
 
@@ -294,20 +316,20 @@ def image_name() -> str:
 
 def install_image(folder: Path) -> None:
     """Turn the same Debian into an image."""
-    archive = subprocess.Popen(
-        ["tar", "-C", folder / "root", "--exclude=./dev/*", "--exclude=./proc/*", "-c", "."],
-        stdout=subprocess.PIPE,
-    )
-    assert archive.stdout is not None
-    run("image", "docker", "import", "-", image_name(), stdin=archive.stdout.fileno())
-    archive.stdout.close()
-    if archive.wait() != 0:
-        raise LabError("image: the Debian root could not be packed; run `install.py root image` again")
+    command = ["tar", "-C", folder / "root", "--exclude=./dev/*", "--exclude=./proc/*", "-c", "."]
+    repository, tag = image_name().split(":")
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as archive:
+        path = f"/images/create?fromSrc=-&repo={repository}&tag={tag}"
+        status, said = ask_docker("POST", path, body=archive.stdout, timeout_s=STEP_TIMEOUT_S)
+    if status != http.HTTPStatus.OK or '"error"' in said or archive.returncode != 0:
+        raise LabError(f"image: Docker does not take the Debian root: {said.strip()[-500:]}")
 
 
 def image_present() -> bool:
-    found = subprocess.run(["docker", "image", "inspect", image_name()], capture_output=True, check=False)
-    return found.returncode == 0
+    try:
+        return ask_docker("GET", f"/images/{image_name()}/json")[0] == http.HTTPStatus.OK
+    except OSError:
+        return False
 
 
 def install_box(folder: Path) -> None:
