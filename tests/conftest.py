@@ -261,9 +261,9 @@ def vllm_environment() -> dict[str, str]:
 def _engine_slot(pytestconfig) -> Iterator[None]:
     """Hold the machine's one place for a real engine; end what the tests left of engines."""
     need("vllm")
-    began_s = time.time()
     with (LAB / ".lock-engine").open("w") as file:
         _lock(file.fileno())
+        began_s = time.time()
         yield
         for process in _engines_since(began_s):
             _note(pytestconfig, f"process {process.pid} {process.name()}")

@@ -63,7 +63,7 @@ def default_folder() -> Path:
 
 def say(part: str, text: str) -> None:
     with _print_lock:
-        print(f"[lab] {part}: {text}", flush=True)  # noqa: T201  (an install script talks)
+        print(f"[lab] {part}: {text}", flush=True)
 
 
 def run(part: str, *argv: str | Path, timeout_s: float = STEP_TIMEOUT_S) -> str:
