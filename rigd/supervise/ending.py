@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rigd import errors
+from rigd import errors, log
 from rigd.adapters.store import Store
 from rigd.runtime import startlog
 from rigd.runtime.base import Runtime, RuntimeUnavailableError, StopReport
@@ -16,6 +16,8 @@ from rigd.supervise.state import Failure, StopDone, StopEngine, StopFailed
 LOG_BYTES = 4 << 20
 """How much of the log's end is diagnosed. Start-up logs are far smaller; a long run ends with its cause."""
 EVIDENCE_LINES = 8
+DIAGNOSIS_S = 10.0
+"""Longest time spent on a log before a restart goes on without, in seconds."""
 
 OURS_KNOWS_BEST = frozenset({"engine_stalled", "garbage_output", "canary_refused", "host_oom_kill"})
 """What probes saw and no log line says better; the log only adds evidence."""
@@ -45,11 +47,21 @@ async def end_engine(
     report = replace(report, processes=report.processes + len(swept))
     diagnosis = None
     if action.failure is not None:
-        diagnosis = await asyncio.to_thread(refine, action.failure, state_dir)
+        diagnosis = await _diagnosis(action.failure, state_dir)
     if action.ref is not None:
         outcome = diagnosis.kind if diagnosis is not None else "stopped"
         await store.update_start(action.ref.start, ended_s=now(), outcome=outcome)
     return StopDone(report=report, diagnosis=diagnosis)
+
+
+async def _diagnosis(failure: Failure, state_dir: Path) -> Failure:
+    """Return the failure as the log tells it; a log that cannot be read in time never holds up a restart."""
+    try:
+        async with asyncio.timeout(DIAGNOSIS_S):
+            return await asyncio.to_thread(refine, failure, state_dir)
+    except Exception as error:  # noqa: BLE001  (whatever a log contains, the engine must come back)
+        log.get("ending").warning("log not diagnosed", start=failure.start, error=errors.explain(error))
+        return failure
 
 
 def refine(failure: Failure, state_dir: Path) -> Failure:

@@ -102,10 +102,12 @@ def _stopped(status: Status, result: StopDone, policy: Policy, now_s: float, jit
 
 def _stop_failed(status: Status, result: StopFailed, policy: Policy, now_s: float, jitter: float) -> Decision:
     del policy, jitter
-    wait_s = 2.0
-    after = replace(status, retry_s=now_s + wait_s, reason=f"{result.message}; trying again")
+    # The longer it has not worked, the rarer the tries; what is said once is not said again.
+    wait_s = min(UNAVAILABLE_WAIT_S, max(2.0, (now_s - status.since_s) / 4))
+    reason = f"{result.message}; trying again"
+    after = replace(status, retry_s=now_s + wait_s, reason=reason)
     entry = Entry(kind="stop-failed", message=result.message)
-    return Decision(status=after, entries=(entry,))
+    return Decision(status=after, entries=() if status.reason == reason else (entry,))
 
 
 def _warmed(status: Status, result: WarmDone, policy: Policy, now_s: float, jitter: float) -> Decision:
