@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 from rigd.sim import arguments
 from rigd.sim.arguments import ArgumentError, Settings
@@ -17,6 +18,7 @@ from rigd.sim.processes import fork, ignore_term, set_name
 from rigd.sim.signatures import SIGNATURES, traceback_text
 
 _GRACE_S = 1.0
+_ENDING_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if faults.now().on("refuse-term"):
         ignore_term()
+    else:
+        # Until the event loop takes over, TERM must still pass by the end of the core.
+        signal.signal(signal.SIGTERM, _terminate)
     return _serve(settings, faults, out, listener)
 
 
@@ -72,6 +77,10 @@ def _bind_traceback(error: OSError) -> str:
     )
 
 
+def _terminate(_signal: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)
+
+
 def _serve(settings: Settings, faults: Faults, out: Log, listener: socket.socket) -> int:
     ours, theirs = socket.socketpair()
 
@@ -93,7 +102,9 @@ def _serve(settings: Settings, faults: Faults, out: Log, listener: socket.socket
 
 
 def _end_core(pid: int) -> None:
-    """Leave no core behind: TERM, a moment, KILL."""
+    """Leave no core behind: a moment if it is ending, TERM, a moment, KILL."""
+    if _gone(pid, _ENDING_S):
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -48,6 +48,8 @@ def run_core(settings: Settings, faults: Faults, link: socket.socket) -> int:
         os.setsid()
     if switches.on("refuse-term"):
         ignore_term()
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = Log("EngineCore")
     lines = Lines(link)

@@ -1,5 +1,6 @@
 """The way from process to ready, phase by phase, with vLLM's log lines; and the ways to fail on it."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,7 +101,8 @@ class Start:
         switches = self.faults.now()
         if switches.on("exit-at-start"):
             raise StartFailedError(int(switches.number("exit-at-start") or 0))
-        while self.faults.now().on("hang-at-start"):
+        parent = os.getppid()
+        while self.faults.now().on("hang-at-start") and os.getppid() == parent:
             self.sleep(0.1)
 
     def _compile(self, compile_s: float) -> float:
