@@ -68,8 +68,7 @@ _RETRY_S = 1.0
 _DRAIN_S = 3.0
 """How long the last output may take to arrive before the container is removed."""
 _POLL_S = 0.05
-_ORPHAN_GRACE_S = 2.0
-_ORPHAN_DEADLINE_S = 10.0
+_LEFT_OVER_S = 2.0
 _GIB = 1024**3
 _KILLED = 128 + signal.SIGKILL
 _HINTS = (
@@ -215,17 +214,17 @@ class DockerRuntime:
             functools.partial(docker.with_label, label=f"{container.LABEL_CHECK}={self.rig}")
         ):
             await self._ask(functools.partial(docker.remove, container=identity), deadline_s=_CREATE_S)
-        marks = await run_blocking(lambda: tree.marked(self.rig), deadline_s=tree.LOOK_DEADLINE_S)
-        outside = [process for process in marks if not _inside(process.pid, running)]
-        left = {process.id for process in await tree.kill(
-            outside, grace_s=_ORPHAN_GRACE_S, deadline_s=_ORPHAN_DEADLINE_S
-        )} if outside else set()  # fmt: skip
-        named += [
-            f"{process.name} (pid {process.pid}, start {marks[process].start})"
-            + (" could not be ended" if process.id in left else "")
-            for process in outside
-        ]
-        return tuple(named)
+
+        async def belonging() -> Callable[[Process], bool]:
+            return lambda process: _inside(process.pid, running)
+
+        try:
+            return (*named, *await tree.end_orphans(self.rig, belonging))
+        except TimeoutError as error:
+            raise RuntimeUnavailableError(
+                "cannot read the list of processes: /proc does not answer",
+                hint="a process is stuck in the kernel; `ps -eo pid,stat,wchan,comm | grep ' D'` names it",
+            ) from error
 
     async def check(self, spec: LaunchSpec, *, deadline_s: float) -> CheckReport:
         """Ask the parser in a one-shot container of the same image, without GPUs or network."""
@@ -618,7 +617,7 @@ async def _end_left_over(members: set[Process]) -> tuple[Process, ...]:
     left = [process for process in members if proc.is_alive(process.id)]
     if not left:
         return ()
-    return await tree.kill(left, grace_s=0.0, deadline_s=_ORPHAN_GRACE_S)
+    return await tree.kill(left, grace_s=0.0, deadline_s=_LEFT_OVER_S)
 
 
 def _whose(seen: ContainerSeen) -> str:

@@ -160,15 +160,11 @@ def _gpu(spec: LaunchSpec, gates: Gates, seen: Readings) -> GateReport:
     if seen.gpus.absent:
         return _open("gpu", "this host has no NVIDIA driver")
     if seen.gpus.problem is not None:
-        return _shut(
-            "gpu", f"the cards cannot be read: {seen.gpus.problem.message}", seen.gpus.problem.hint
-        )
+        return _shut("gpu", f"the cards cannot be read: {seen.gpus.problem.message}", seen.gpus.problem.hint)
     cards = _wanted(seen.gpus.cards, spec)
     for card in cards:
         if card.problem is not None and card.memory_used_mib is None:
-            return _shut(
-                "gpu", f"GPU {card.index} cannot be read: {card.problem.message}", card.problem.hint
-            )
+            return _shut("gpu", f"GPU {card.index} cannot be read: {card.problem.message}", card.problem.hint)
     busy = [card for card in cards if _is_busy(card, gates)]
     if busy:
         return _shut(
@@ -210,9 +206,7 @@ def _shm(spec: LaunchSpec, gates: Gates, seen: Readings) -> GateReport:
         return _open("shm", "the container has its own /dev/shm")
     free_mib = None if seen.shared_memory is None else seen.shared_memory.free_mib
     if free_mib is None:
-        return _shut(
-            "shm", f"{host.SHARED_MEMORY} cannot be read", "see `df /dev/shm`: the engine needs it"
-        )
+        return _shut("shm", f"{host.SHARED_MEMORY} cannot be read", "see `df /dev/shm`: the engine needs it")
     if free_mib < gates.shm_free_mib:
         return _shut(
             "shm",
@@ -286,9 +280,7 @@ def _held(card: GpuCard, names: dict[int, str], gates: Gates) -> str:
 _SETTLES: WeakKeyDictionary[Runtime, GpuSettle] = WeakKeyDictionary()
 
 
-async def _read(
-    spec: LaunchSpec, gates: Gates, runtime: Runtime, *, settle: GpuSettle
-) -> Readings:
+async def _read(spec: LaunchSpec, gates: Gates, runtime: Runtime, *, settle: GpuSettle) -> Readings:
     port = await _in_time(lambda: host.port(spec.host, spec.port))
     gpus = await settle.reader.read() if _uses_gpus(spec) else GpuReadings(at_s=time.time())
     return Readings(

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from rigd.runtime.base import (
     LaunchError,
     Presence,
     Progress,
+    RuntimeUnavailableError,
     StopReport,
 )
 from rigd.runtime.identity import Identity
@@ -40,8 +41,7 @@ log = get("runtime.process")
 _LAUNCH_DEADLINE_S = 30.0
 _RECORD_DEADLINE_S = 1.0
 """How long after the root's end its exit code may take to appear."""
-_ORPHAN_GRACE_S = 2.0
-_ORPHAN_DEADLINE_S = 10.0
+_CANCEL_DEADLINE_S = 10.0
 _LOG_CHECK_S = 5.0
 _CHECK_SLACK_S = 5.0
 _FILE_DEADLINE_S = 10.0
@@ -144,24 +144,14 @@ class ProcessRuntime:
 
     async def sweep(self) -> tuple[str, ...]:
         """End marked processes that belong to no running engine of this rig; name them."""
-        marks = await self._marked()
-        refs = await self.find()
-        alive: set[ProcessId] = set()
-        for ref in refs:
-            alive |= {process.id for process in await tree.look_at(self._scope(ref))}
-        orphans = [process for process in marks if process.id not in alive]
-        if not orphans:
-            return ()
-        left = await tree.kill(orphans, grace_s=_ORPHAN_GRACE_S, deadline_s=_ORPHAN_DEADLINE_S)
-        stuck = {process.id for process in left}
+        try:
+            ended = await tree.end_orphans(self.rig, self._belonging)
+        except TimeoutError as error:
+            raise _no_answer() from error
         for kept in self._kept.values():
             if kept.scope.recorder is not None:
                 programs.reap(kept.scope.recorder)
-        return tuple(
-            f"{process.name} (pid {process.pid}, start {marks[process].start})"
-            + (" could not be ended" if process.id in stuck else "")
-            for process in orphans
-        )
+        return ended
 
     async def check(self, spec: LaunchSpec, *, deadline_s: float) -> CheckReport:
         """Ask the parser of the installed engine."""
@@ -195,11 +185,13 @@ class ProcessRuntime:
                 functools.partial(tree.marked, self.rig), deadline_s=tree.LOOK_DEADLINE_S
             )
         except TimeoutError as error:
-            raise LaunchError(
-                "cannot read the list of processes: /proc does not answer",
-                hint="a process is stuck in the kernel; `ps -eo pid,stat,wchan,comm | grep ' D'` names it",
-                temporary=True,
-            ) from error
+            raise _no_answer() from error
+
+    async def _belonging(self) -> Callable[[Process], bool]:
+        alive: set[ProcessId] = set()
+        for ref in await self.find():
+            alive |= {process.id for process in await tree.look_at(self._scope(ref))}
+        return lambda process: process.id in alive
 
     def _running(self, start: int, digest: str, marks: Mapping[Process, Mark]) -> EngineRef | None:
         """Return the running engine of that start: what its folder says, else the child of its recorder."""
@@ -267,7 +259,7 @@ class ProcessRuntime:
         except asyncio.CancelledError:
             recorder, root = await spawning
             scope = Scope(rig=self.rig, start=start, root=root or recorder, recorder=recorder)
-            await tree.end_tree(scope, grace_s=0.0, deadline_s=_ORPHAN_DEADLINE_S)
+            await tree.end_tree(scope, grace_s=0.0, deadline_s=_CANCEL_DEADLINE_S)
             programs.reap(recorder)
             raise
 
@@ -323,6 +315,13 @@ class ProcessRuntime:
             return CheckReport(accepted=None, message=str(error), took_s=time.monotonic() - began_s)
         accepted, message = check.verdict(answer)
         return CheckReport(accepted=accepted, message=message, took_s=time.monotonic() - began_s)
+
+
+def _no_answer() -> RuntimeUnavailableError:
+    return RuntimeUnavailableError(
+        "cannot read the list of processes: /proc does not answer",
+        hint="a process is stuck in the kernel; `ps -eo pid,stat,wchan,comm | grep ' D'` names it",
+    )
 
 
 def _program(spec: LaunchSpec, environment: Mapping[str, str]) -> Path | None:

@@ -9,10 +9,11 @@ resource trackers come and go.
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,9 @@ SETTLE_S = 0.3
 """After a member's end, how long to wait for the root's own end: it carries the exit code."""
 LOOK_DEADLINE_S = 5.0
 _KILL_ROUND_S = 0.5
+_ORPHAN_GRACE_S = 2.0
+_ORPHAN_DEADLINE_S = 10.0
+_SWEEP_ROUNDS = 5
 _KTHREADD = 2
 _TRACKER = "multiprocessing.resource_tracker"
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108  (the real one is meant)
@@ -311,6 +315,32 @@ async def kill(processes: Iterable[Process], *, grace_s: float, deadline_s: floa
                 proc.send(process.id, signal.SIGCONT)
         await wait_gone((process.id for process in targets), timeout_s=timeout_s)
     return tuple(process for process in targets if proc.is_alive(process.id))
+
+
+async def end_orphans(
+    rig: str, belonging: Callable[[], Awaitable[Callable[[Process], bool]]]
+) -> tuple[str, ...]:
+    """End the marked processes that belong to no running engine, and say which they were.
+
+    `belonging` is asked after each look: what a running engine forks meanwhile is not among those looked at.
+    """
+    ended: dict[ProcessId, str] = {}
+    for _ in range(_SWEEP_ROUNDS):  # What is being ended may fork once more.
+        marks = await run_blocking(functools.partial(marked, rig), deadline_s=LOOK_DEADLINE_S)
+        belongs = await belonging()
+        orphans = [process for process in marks if not belongs(process)]
+        if not orphans:
+            break
+        left = await kill(orphans, grace_s=_ORPHAN_GRACE_S, deadline_s=_ORPHAN_DEADLINE_S)
+        stuck = {process.id for process in left}
+        ended |= {
+            process.id: f"{process.name} (pid {process.pid}, start {marks[process].start})"
+            + (" could not be ended" if process.id in stuck else "")
+            for process in orphans
+        }
+        if stuck:
+            break
+    return tuple(ended.values())
 
 
 async def look_at(scope: Scope) -> tuple[Process, ...]:

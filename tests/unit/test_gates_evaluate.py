@@ -82,21 +82,35 @@ LOST = GpuProblem(fault=GpuFault.LOST, message="GPU is lost", hint="power off")
     [
         pytest.param(seen(engines=(REF,)), "tree", ("start 7", "rigd stop"), id="engine-still-runs"),
         pytest.param(
-            seen(left_over=(Holder(pid=99, name="VLLM::EngineCor"),)), "tree", ("VLLM::EngineCor (pid 99)",), id="orphan"
+            seen(left_over=(Holder(pid=99, name="VLLM::EngineCor"),)),
+            "tree",
+            ("VLLM::EngineCor (pid 99)",),
+            id="orphan",
         ),
         pytest.param(
-            seen(port=replace(TAKEN, holder=STRANGER)), "port", ("nginx", "pid 77", "www-data"), id="strangers-port"
+            seen(port=replace(TAKEN, holder=STRANGER)),
+            "port",
+            ("nginx", "pid 77", "www-data"),
+            id="strangers-port",
         ),
         pytest.param(seen(port=TAKEN), "port", ("may not see", "ss -ltnp"), id="port-of-someone-unseen"),
-        pytest.param(seen(port=TAKEN, publisher="webui"), "port", ("container 'webui'",), id="containers-port"),
         pytest.param(
-            seen(port=replace(TAKEN, error=errno.EADDRNOTAVAIL)), "port", ("no address", "tailscale"), id="no-tailnet"
+            seen(port=TAKEN, publisher="webui"), "port", ("container 'webui'",), id="containers-port"
         ),
-        pytest.param(seen(port=replace(TAKEN, error=errno.EACCES)), "port", ("EACCES",), id="privileged-port"),
+        pytest.param(
+            seen(port=replace(TAKEN, error=errno.EADDRNOTAVAIL)),
+            "port",
+            ("no address", "tailscale"),
+            id="no-tailnet",
+        ),
+        pytest.param(
+            seen(port=replace(TAKEN, error=errno.EACCES)), "port", ("EACCES",), id="privileged-port"
+        ),
         pytest.param(
             seen(
                 gpus=GpuReadings(
-                    at_s=0.0, cards=(card(0), card(1, 20480, processes=(GpuProcess(pid=55, memory_mib=20466),)))
+                    at_s=0.0,
+                    cards=(card(0), card(1, 20480, processes=(GpuProcess(pid=55, memory_mib=20466),))),
                 ),
                 names={55: "VLLM::Worker_TP"},
             ),
@@ -111,11 +125,18 @@ LOST = GpuProblem(fault=GpuFault.LOST, message="GPU is lost", hint="power off")
             ("GPU 1", "GPU is lost", "power off"),
             id="gpu-lost",
         ),
-        pytest.param(seen(gpus=GpuReadings(at_s=0.0, problem=LOST)), "gpu", ("GPU is lost",), id="no-gpu-readable"),
-        pytest.param(seen(disks=(replace(ROOMY, free_mib=2048),)), "disk", ("2.0 GiB", "/state"), id="disk-full"),
+        pytest.param(
+            seen(gpus=GpuReadings(at_s=0.0, problem=LOST)), "gpu", ("GPU is lost",), id="no-gpu-readable"
+        ),
+        pytest.param(
+            seen(disks=(replace(ROOMY, free_mib=2048),)), "disk", ("2.0 GiB", "/state"), id="disk-full"
+        ),
         pytest.param(seen(disks=None), "disk", ("does not answer",), id="disk-dead"),
         pytest.param(
-            seen(shared_memory=Space(path=Path("/shm"), free_mib=100, total_mib=200)), "shm", ("100 MiB",), id="shm"
+            seen(shared_memory=Space(path=Path("/shm"), free_mib=100, total_mib=200)),
+            "shm",
+            ("100 MiB",),
+            id="shm",
         ),
     ],
 )
@@ -171,7 +192,13 @@ def test_memory_counts_as_settled_only_while_it_is_looked_at():
     def look(readings, now_s):
         return settle.low_for_s(readings, spec(), GATES, now_s=now_s)
 
-    assert [look(low, 10.0), look(low, 12.0), look(busy, 13.0), look(low, 14.0), look(low, 16.5)] == [0, 2, 0, 0, 2.5]
+    assert [look(low, 10.0), look(low, 12.0), look(busy, 13.0), look(low, 14.0), look(low, 16.5)] == [
+        0,
+        2,
+        0,
+        0,
+        2.5,
+    ]
     assert look(low, 16.5 + SETTLE_GAP_S + 1) == 0.0
 
 
@@ -192,10 +219,11 @@ async def test_a_real_listener_is_named(tmp_path):
     runtime = type("Fake", (), {"state_dir": tmp_path, "find": staticmethod(nothing)})()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = spec(port=listener.getsockname()[1], rig="nobody-has-this-name")
-        reports = {report.name: report for report in await check_gates(taken, Gates(disk_free_gib=0), runtime)}
+        reports = {
+            report.name: report for report in await check_gates(taken, Gates(disk_free_gib=0), runtime)
+        }
 
     assert not reports["port"].open
     assert f"pid {os.getpid()}" in reports["port"].detail
     assert reports["tree"].open
     assert reports["disk"].open
-

@@ -22,7 +22,9 @@ def driver(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("nvml")
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, STUB / "stub.c"], check=True, timeout=60
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, STUB / "stub.c"],
+        check=True,
+        timeout=60,
     )
     return folder
 
@@ -123,7 +125,9 @@ def test_the_drivers_own_recovery_advice_is_told(driver, host):
 
 
 @pytest.mark.parametrize(
-    ("fact", "fault"), [("mismatched", "mismatch"), ("missing-driver", "no_driver")], ids=["mismatch", "module"]
+    ("fact", "fault"),
+    [("mismatched", "mismatch"), ("missing-driver", "no_driver")],
+    ids=["mismatch", "module"],
 )
 def test_a_broken_driver_is_a_reading(driver, host, fact, fault):
     readings = host(driver).read(fact)

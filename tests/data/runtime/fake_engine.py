@@ -41,7 +41,7 @@ def child(folder, name, *, grandchildren=0, new_session=False, ignore_term=False
         time.sleep(60)
 
 
-def main():
+def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--core", action="store_true")
@@ -55,7 +55,20 @@ def main():
     parser.add_argument("--show", action="append", default=[])
     parser.add_argument("--helper", action="store_true")
     parser.add_argument("--ticks", type=int, default=0)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def talk(given):
+    print("fake engine starting", flush=True)
+    for name in given.show:
+        print(f"{name}={os.environ.get(name)}", flush=True)
+    for number in range(given.flood):
+        print(f"line {number} " + "x" * 80, flush=number % 100 == 0)
+    print("to stderr", file=sys.stderr, flush=True)
+
+
+def main():
+    given = arguments()
 
     def leave(number, _frame):
         print(f"signal {number}, ending", flush=True)
@@ -64,12 +77,7 @@ def main():
         os._exit(0)
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN if given.ignore_term else leave)
-    print("fake engine starting", flush=True)
-    for name in given.show:
-        print(f"{name}={os.environ.get(name)}", flush=True)
-    for number in range(given.flood):
-        print(f"line {number} " + "x" * 80, flush=number % 100 == 0)
-    print("to stderr", file=sys.stderr, flush=True)
+    talk(given)
     if given.core:
         child(given.folder, "VLLM::EngineCor", grandchildren=given.workers, ignore_term=given.ignore_term)
     if given.orphan:
@@ -77,6 +85,9 @@ def main():
     if given.helper and os.fork() == 0:
         os._exit(0)
     note(given.folder, "root")
+    wanted = 1 + (1 + given.workers if given.core else 0) + given.orphan
+    while len(list(given.folder.glob("*.pid"))) < wanted:
+        time.sleep(0.01)
     print("fake engine up", flush=True)
     if given.exit is not None:
         os._exit(given.exit)
