@@ -178,10 +178,10 @@ class _Reader:
             if len(self.shapes) < _SHAPES:
                 self.shapes[hash(shapes[index])] = found
         start = self.lines
-        for index, found in enumerate(needles):
-            if found:
+        for index, present in enumerate(needles):
+            if present:
                 self._catch_up(block, start, index)
-                self._line(block[index], start + index + 1, found)
+                self._line(block[index], start + index + 1, present)
         self._catch_up(block, start, len(block))
         self.lines = start + len(block)
 
@@ -224,6 +224,7 @@ class _Reader:
             self._remember_error(line)
 
     def _boundary(self, line: Line) -> None:
+        self._flush()
         if self.start.candidates or "fatal" in self.start.marks or self.start.stage:
             if self.start.candidates or "fatal" in self.start.marks:
                 self.earlier = self.start
@@ -237,6 +238,7 @@ class _Reader:
 
     def _stage(self, stage: str) -> None:
         if stage == "ready":
+            self._flush()
             # It came up: nothing that was printed before was fatal.
             self.start.candidates.clear()
             self.start.errors.clear()
@@ -590,7 +592,7 @@ def _unknown(
         kind=UNKNOWN,
         phase=phase,
         sentence=sentence,
-        remedy="Start again a limited number of times; keep the log, and look at the evidence lines and the kernel log."
+        remedy="Start again a limited number of times; keep the log, and look at the evidence and the kernel log."
         if dead or runtime_error
         else "Nothing to do for what these lines show.",
         steps=tuple(step for step in (RESTART.step({}),) if step is not None) if dead else (),

@@ -36,6 +36,8 @@ GAP_S = (30.0, 3600.0)
 SHRUNK = 0.9
 KV_FULL_PERCENT = 90.0
 KV_LOW_PERCENT = 40.0
+CAPPED_RUNNING = 3
+"""Requests that run at most when state blocks are what is short (as reported for two cards)."""
 THRASH = 20
 """Preemptions that are more than healthy."""
 GIB = 1024.0**3
@@ -220,7 +222,7 @@ class Statistics:
         capped = [
             s
             for s in recent
-            if 0 < s.running <= 3
+            if 0 < s.running <= CAPPED_RUNNING
             and s.waiting > 0
             and s.kv_percent is not None
             and s.kv_percent < KV_LOW_PERCENT
