@@ -79,7 +79,7 @@ RULES = (
             ),
             sig("no space left on device", r"(?:nccl|shared memory).*No space left on device"),
             sig("out of shared memory"),
-            sig("insufficient shared memory"),
+            sig("insufficient shared memory", r"^(?!.*bus error).*insufficient shared memory"),
         ),
         sentence="Shared memory is too small for the ranks[[ ({path})]]; Docker's default is 64 MiB.",
         remedy="Run the container with ipc host, or shm_size of at least 8 GiB (podman-compose ignores ipc silently).",
@@ -95,6 +95,7 @@ RULES = (
         signatures=(
             sig("fatal python error: bus error"),
             sig("bus error", r"Bus error(?: \(core dumped\)|.*SIGBUS|.*nonexistent physical address|\s*$)"),
+            sig("unexpected bus error"),
             sig("sigbus"),
             sig("exit code: -7", r"exit code: (?P<exit_code>-7)\b"),
             sig("exitcode: -7", r"exitcode: (?P<exit_code>-7)\b"),
