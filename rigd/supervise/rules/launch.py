@@ -97,7 +97,8 @@ RULES = (
         weight=Weight.DECISIVE,
         signatures=(
             sig("driver/library version mismatch"),
-            sig("nvmlerror_libraryversionmismatch"),
+            sig("nvmlerror_lib", r"NVMLError_Lib(?:Rm|rary)VersionMismatch"),
+            sig("nvml/rm version mismatch"),
             sig("nvml_error_lib_rm_version_mismatch"),
             sig(
                 "nvrm: api mismatch",
@@ -407,6 +408,7 @@ RULES = (
                 "hfvalidationerror", r"HFValidationError: Repo id must .*?: {0,1}'?(?P<model>[^'\s]+?)'?\.? "
             ),
             sig("hfvalidationerror"),
+            sig("can't load the configuration of", r"Can't load the configuration of '(?P<model>[^']+)'"),
             sig("repo id must", r"Repo id must be in the form.*?: '(?P<model>[^']+)'"),
             sig(
                 "invalid repository id or local directory",
@@ -429,6 +431,22 @@ RULES = (
         turns=(fix("model"),),
         documented="Avarok-Cybersecurity/dgx-vllm#16",
         overrides=("hf_network", "config_invalid"),
+    ),
+    Rule(
+        kind="hf_not_found",
+        phase="create",
+        retry=Retry.NEVER,
+        signatures=(
+            sig("bind source path does not exist", r"bind source path does not exist: (?P<path>\S+?)\.?$"),
+            sig(
+                "error mounting",
+                r"error mounting \"?(?P<path>[^\" ]+)\"? to rootfs.*(?:no such file|not a directory)",
+            ),
+        ),
+        sentence="The folder or file[[ '{path}']] that the container should see does not exist on this host.",
+        remedy="Correct the mount's source path, or make the folder; the model must lie in it.",
+        turns=(fix("mounts"),),
+        documented="Docker documentation, bind mounts",
     ),
     Rule(
         kind="hf_network",

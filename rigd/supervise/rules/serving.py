@@ -96,6 +96,7 @@ RULES = (
                 frames=_POISON_FRAMES,
                 marks=_ENGINE_FATAL,
             ),
+            sig("error", r"^(?P<error>(?:\w+\.)*\w+Error)$", frames=_POISON_FRAMES, marks=_ENGINE_FATAL),
             sig(
                 "failed to advance fsm",
                 r"Failed to advance FSM for request (?P<request>\S+)",
