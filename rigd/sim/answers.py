@@ -57,6 +57,22 @@ def compose(
     )
 
 
+def ended_at(answer: Answer, stops: Sequence[str]) -> Answer:
+    """Return the answer up to the first of the texts at which it ends, that text left out."""
+    text = "".join(answer.texts)
+    found = [position for stop in stops if (position := text.find(stop)) >= 0]
+    if not found:
+        return answer
+    texts: list[str] = []
+    room = min(found)
+    for piece in answer.texts:
+        texts.append(piece[:room])
+        room -= len(texts[-1])
+        if len(texts[-1]) < len(piece):
+            break
+    return Answer(tokens=answer.tokens[: len(texts)], texts=tuple(texts), reason="stop")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """How one request's answers look: completion or chat, whole or in chunks."""
@@ -95,20 +111,20 @@ class Shape:
             "metrics": None,
         }
 
-    def opening(self) -> str | None:
+    def opening(self, index: int) -> str | None:
         """Return the chunk that comes first, if this kind has one."""
         delta = {"role": "assistant", "content": ""}
         return (
-            self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
+            self._chunk([{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
             if self.chat
             else None
         )
 
-    def chunk(self, text: str, finished: str | None) -> str:
-        """Return one chunk of text."""
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finished, "token_ids": None}
+    def chunk(self, index: int, text: str, finished: str | None) -> str:
+        """Return one chunk of a choice's text."""
+        choice: dict[str, Any] = {"index": index}
         choice |= {"delta": {"content": text}} if self.chat else {"text": text, "stop_reason": None}
-        return self._chunk([choice])
+        return self._chunk([choice | {"logprobs": None, "finish_reason": finished, "token_ids": None}])
 
     def closing(self, usage: dict[str, Any]) -> str:
         """Return the chunk that carries the usage."""

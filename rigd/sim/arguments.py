@@ -25,6 +25,7 @@ _EXAMPLES = """examples:
   rigd sim some-model --sim-fault die-after=30 --sim-fault slow-start=5
   rigd sim some-model --sim-faults faults.json     # {"freeze": true}; read again when it changes
 """
+_SECRET = ("api_key", "hf_token")
 _CONTEXT = 32_768
 _LONGEST_CONTEXT = 262_144
 _SCALE = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -121,7 +122,7 @@ def parse(argv: Sequence[str], environ: dict[str, str]) -> Settings:
         given=tuple(
             (name, repr(value))
             for name, value in vars(found).items()
-            if value is not None and name != "api_key"
+            if value is not None and name not in _SECRET
         ),
     )
 

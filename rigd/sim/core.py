@@ -111,6 +111,7 @@ class Core:
         self._requests = 0
         self._stalled = False
         self._told_idle = True
+        self._parent = os.getppid()
         self._clock = _Clock()
         self._first_s = settings.profile.first_request_s
         self._flooded_s = time.monotonic()
@@ -228,7 +229,7 @@ class Core:
         elif self._requests and not self._stalled and self._scheduler.running:
             self._stalled = True
             time.sleep(stall_s)
-        while self._frozen(time.monotonic() - self._ready_s):
+        while self._frozen(time.monotonic() - self._ready_s) and os.getppid() == self._parent:
             time.sleep(_IDLE_S / 2)
 
     def _frozen(self, age_s: float) -> bool:

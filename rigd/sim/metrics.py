@@ -79,6 +79,7 @@ _WHOLE: tuple[float, ...] = (
     480.0,
 )
 _WHOLE += (960.0, 1920.0, 7680.0)
+_COUNTS = (1, 2, 5, 10, 20)
 _STEP = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 _GAUGES = {
@@ -95,6 +96,8 @@ _COUNTERS = {
     "external_prefix_cache_hits": "External prefix cache hits from KV connector cross-instance cache "
     "sharing, in "
     "terms of number of cached tokens.",
+    "mm_cache_queries": "Multi-modal cache queries, in terms of number of queried items.",
+    "mm_cache_hits": "Multi-modal cache hits, in terms of number of cached items.",
     "num_preemptions": "Cumulative number of preemption from the engine.",
     "prompt_tokens": "Number of prefill tokens processed.",
     "prompt_tokens_cached": "Number of cached prompt tokens (local + external).",
@@ -109,6 +112,20 @@ _HISTOGRAMS = {
     "request_prompt_tokens": ("Number of prefill tokens processed.", _TOKENS),
     "request_generation_tokens": ("Number of generation tokens processed.", _TOKENS),
     "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", _STEP),
+    "request_max_num_generation_tokens": (
+        "Histogram of maximum number of requested generation tokens.",
+        _TOKENS,
+    ),
+    "request_params_n": ("Histogram of the n request parameter.", _COUNTS),
+    "request_prefill_kv_computed_tokens": (
+        "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
+        _TOKENS,
+    ),
+    "request_inference_time_seconds": ("Histogram of time spent in RUNNING phase for request.", _WHOLE),
+    "request_time_per_output_token_seconds": (
+        "Histogram of time_per_output_token_seconds per request.",
+        _BETWEEN,
+    ),
     "request_params_max_tokens": ("Histogram of the max_tokens request parameter.", _TOKENS),
     "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", _FIRST),
     "inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", _BETWEEN),
@@ -216,7 +233,9 @@ class Metrics:
             self._counters["prompt_tokens"].inc(len(call.prompt))
             self._counters["prompt_tokens_cached"].inc(cached or 0)
             self._sources["local_cache_hit"].inc(cached or 0)
-            self._sources["local_compute"].inc(len(call.prompt) - (cached or 0))
+            computed = len(call.prompt) - (cached or 0)
+            self._sources["local_compute"].inc(computed)
+            self._histograms["request_prefill_kv_computed_tokens"].observe(computed)
         elif call.last_s is not None and tokens:
             self._histograms["inter_token_latency_seconds"].observe((now_s - call.last_s) / tokens)
         call.last_s = now_s
@@ -225,6 +244,11 @@ class Metrics:
             self._histograms["request_prompt_tokens"].observe(len(call.prompt))
             self._histograms["request_generation_tokens"].observe(len(call.answer))
             self._histograms["request_params_max_tokens"].observe(len(call.answer))
+            self._histograms["request_max_num_generation_tokens"].observe(len(call.answer))
+            self._histograms["request_params_n"].observe(1)
+            self._histograms["request_inference_time_seconds"].observe(now_s - call.added_s)
+            each_s = (now_s - call.first_s) / max(len(call.answer) - 1, 1)
+            self._histograms["request_time_per_output_token_seconds"].observe(each_s)
             self._histograms["e2e_request_latency_seconds"].observe(now_s - call.added_s)
             self._histograms["request_decode_time_seconds"].observe(now_s - call.first_s)
 

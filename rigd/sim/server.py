@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import hashlib
+import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,7 +175,7 @@ class Server:
         )
         turns = [self._turn(prompt, ask, f"{shape.id}-{index}") for index, prompt in enumerate(ask.prompts)]
         if ask.stream:
-            stream = self._stream(shape, turns[0], ask)
+            stream = self._stream(shape, turns, ask)
             return StreamingResponse(stream, media_type="text/event-stream")
         results = await _unless_gone(request, asyncio.gather(*(self._whole(turn) for turn in turns)))
         choices = [
@@ -201,6 +202,7 @@ class Server:
             tokenizer=self.tokenizer,
             switches=self.faults.now(),
         )
+        answer = answers.ended_at(answer, ask.stops)
         call = Call(id=call_id, prompt=tokens, answer=answer.tokens, reason=answer.reason)
         return _Turn(text=text, call=call, answer=answer)
 
@@ -225,22 +227,24 @@ class Server:
         finally:
             self.load -= 1
 
-    async def _stream(self, shape: answers.Shape, turn: "_Turn", ask: wire.Ask) -> AsyncIterator[str]:
+    async def _stream(
+        self, shape: answers.Shape, turns: Sequence["_Turn"], ask: wire.Ask
+    ) -> AsyncIterator[str]:
         cached: int | None = None
-        opening = shape.opening()
         try:
-            async for text, finished, hit in self._texts(turn):
-                if hit is not None:
-                    cached = hit
-                    if opening is not None:
-                        yield opening
-                yield shape.chunk(text, finished)
+            for index, turn in enumerate(turns):
+                async for text, finished, hit in self._texts(turn):
+                    if hit is not None:
+                        cached = (cached or 0) + hit
+                        yield shape.opening(index) or ""
+                    yield shape.chunk(index, text, finished)
         except EngineDeadError as error:
-            yield f'data: {{"error":{{"message":"{error}","type":"InternalServerError","code":500}}}}\n\n'
-            yield "data: [DONE]\n\n"
+            body = wire.ApiError(500, str(error), "InternalServerError").body
+            yield f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n"
             return
         if ask.include_usage:
-            yield shape.closing(shape.usage(len(turn.call.prompt), len(turn.answer.tokens), cached))
+            prompt = sum(len(turn.call.prompt) for turn in turns)
+            yield shape.closing(shape.usage(prompt, sum(len(turn.answer.tokens) for turn in turns), cached))
         yield "data: [DONE]\n\n"
 
     async def _refuse(self, _request: Request, error: Exception) -> Response:

@@ -28,6 +28,8 @@ class Ask:
     stream: bool
     include_usage: bool
     echo: bool = False
+    stops: tuple[str, ...] = ()
+    """Texts at which an answer ends."""
 
 
 def body_of(raw: bytes) -> dict[str, Any]:
@@ -155,13 +157,30 @@ def _ask(body: dict[str, Any], prompts: tuple[str | tuple[int, ...], ...], limit
         )
     options = body.get("stream_options") or {}
     return Ask(
-        prompts=prompts,
+        prompts=tuple(prompt for prompt in prompts for _ in range(_choices(body))),
         max_tokens=limit,
         ignore_eos=bool(body.get("ignore_eos")),
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
         echo=bool(body.get("echo")),
+        stops=_stops(body.get("stop")),
     )
+
+
+def _choices(body: dict[str, Any]) -> int:
+    number = body.get("n") or 1
+    if not isinstance(number, int) or number < 1:
+        raise _invalid("n", "int_parsing", "Input should be a valid integer")
+    if number > 1 and body.get("temperature") == 0:
+        raise ApiError(400, f"n must be 1 when using greedy sampling, got {number}.")
+    return number
+
+
+def _stops(given: Any) -> tuple[str, ...]:
+    texts = [given] if isinstance(given, str) else given or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise _invalid("stop", "string_type", "Input should be a valid string")
+    return tuple(text for text in texts if text)
 
 
 def _max_tokens(body: dict[str, Any], names: tuple[str, ...], settings: Settings) -> int | None:

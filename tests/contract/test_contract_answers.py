@@ -234,3 +234,27 @@ def test_several_prompts_give_as_many_choices(engine):
 
     assert [choice["index"] for choice in body["choices"]] == [0, 1]
     assert body["usage"]["completion_tokens"] == 16
+
+
+def test_stream_of_several_prompts_numbers_its_choices(engine):
+    body = {**COMPLETION, "prompt": ["one two", "three"], "stream": True}
+    events = engine.ask("POST", "/v1/completions", json=body).text.split("\n")
+    chunks = [json.loads(line[6:]) for line in events if line.startswith("data: {")]
+
+    assert {choice["index"] for chunk in chunks for choice in chunk["choices"]} == {0, 1}
+
+
+def test_answer_ends_before_a_stop_text(engine):
+    whole = engine.ask("POST", "/v1/completions", json=COMPLETION).json()["choices"][0]["text"]
+    stop = whole[4:7]
+    choice = engine.ask("POST", "/v1/completions", json={**COMPLETION, "stop": stop}).json()["choices"][0]
+
+    assert choice["text"] == whole[: whole.find(stop)]
+    assert choice["finish_reason"] == "stop"
+
+
+def test_several_greedy_choices_are_refused(engine):
+    answer = engine.ask("POST", "/v1/completions", json={**COMPLETION, "n": 2})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "n must be 1 when using greedy sampling, got 2."
