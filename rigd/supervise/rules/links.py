@@ -23,6 +23,7 @@ RULES = (
         kind="nccl_init_hang",
         phase="nccl",
         retry=Retry.NEVER,
+        starting_only=True,
         weight=Weight.HINT,
         signatures=(
             sig("vllm is using nccl==", r"vLLM is using nccl==(?P<nccl_version>[\d.]*\d)", tail=True),
