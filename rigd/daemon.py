@@ -244,6 +244,7 @@ class Daemon:
             await store.prune(logs.keep_events, logs.keep_starts)
             await asyncio.to_thread(startlog.prune, self._settings.state_dir, logs.keep_starts)
 
+        self._files_changed(self._plan)  # From here on: what changes before the first warm-up is warmed twice.
         every_s = self._plan.rig.warm.every_s
         if every_s is not None:
             schedule.add_job(rewarm, "interval", seconds=every_s, args=("on schedule",), jitter=every_s / 20)

@@ -14,6 +14,8 @@ PAUSE_FACTOR = 5
 """Samples this many intervals apart: the daemon itself was paused, nothing is held against the engine."""
 FORCED_CANARY_FACTOR = 4
 """A busy engine is asked for text all the same after this many stall deadlines, to catch garbage."""
+LOOK_S = 1.0
+"""What the loop itself may take to notice, in seconds."""
 DEGENERATE_LENGTH = 4
 """Answers of at least this many characters that repeat one character are degenerate (`!!!!`)."""
 
@@ -169,7 +171,7 @@ def judge(vitals: Vitals, policy: Supervision, *, now_s: float) -> Verdict:
     """Return what the vitals come to at `now_s`."""
     if vitals.failing >= policy.failure_threshold:
         return Verdict.DOWN
-    if in_flight(vitals) and silent_s(vitals, now_s=now_s) >= policy.stall_deadline_s:
+    if in_flight(vitals) and silent_s(vitals, now_s=now_s) >= patience_s(policy):
         return Verdict.STALLED
     if vitals.canary_failures >= policy.failure_threshold:
         refused = vitals.canary is not None and vitals.canary.answer is Answer.REFUSED
@@ -195,10 +197,18 @@ def silent_s(vitals: Vitals, *, now_s: float) -> float:
     return 0.0 if vitals.progress_s is None else now_s - vitals.progress_s
 
 
+def patience_s(policy: Supervision) -> float:
+    """Return how long work may go without progress, in seconds.
+
+    A little less than the stall deadline: a look and a probe later it is noticed, and still within the deadline.
+    """
+    return policy.stall_deadline_s - min(policy.probe_interval_s + LOOK_S, policy.stall_deadline_s / 4)
+
+
 def canary_every_s(policy: Supervision) -> float:
     """Return how long the engine may look idle before a canary is sent.
 
-    Half the stall deadline at most: a freeze right after a sign of progress is then noticed within it.
+    Half the stall deadline at most, so that the answer has the other half.
     """
     half = policy.stall_deadline_s / 2
     return half if policy.canary.every_s is None else min(policy.canary.every_s, half)

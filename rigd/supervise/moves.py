@@ -21,7 +21,7 @@ from rigd.supervise.state import (
     WarmPrefixes,
 )
 
-BROKEN_GRACE_S = 1.0
+BROKEN_GRACE_S = 0.5
 """From TERM to KILL for a tree that is already broken: there is nothing left to shut down cleanly."""
 
 

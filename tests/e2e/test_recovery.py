@@ -86,8 +86,7 @@ def test_frozen_process_is_noticed_within_the_stall_deadline(rig, member, busy):
 
     noticed_s = rig.event("failure", frozen_s)["at_s"] - frozen_s
     print(f"\n{member} frozen {'busy' if busy else 'idle'}: noticed after {noticed_s:.2f} s")
-    # The loop looks twice a second; a deadline is met to within one look.
-    assert noticed_s <= rig.stall_s + 1.0
+    assert noticed_s <= rig.stall_s
     assert gone(before)
     assert status["warm"][0]["proved"]
     assert rig.status()["failure"]["kind"] == "engine_stalled"

@@ -69,13 +69,13 @@ def test_busy_is_not_hung_while_any_counter_moves():
     assert judge(now, RULES, now_s=NOW_S + 599) is Verdict.FINE
 
 
-def test_work_in_flight_without_progress_is_a_stall_at_the_deadline():
+def test_work_in_flight_without_progress_is_a_stall_just_before_the_deadline():
     flat = load(running=1, progress=5)
     samples = [(NOW_S + step, Health.PASSING, flat) for step in range(0, 42, 2)]
     now = fold(vitals(load=flat), samples)
 
-    assert judge(now, RULES, now_s=NOW_S + 39) is Verdict.FINE
-    assert judge(now, RULES, now_s=NOW_S + 40) is Verdict.STALLED
+    assert judge(now, RULES, now_s=NOW_S + 36) is Verdict.FINE
+    assert judge(now, RULES, now_s=NOW_S + 37) is Verdict.STALLED
 
 
 def test_idle_engine_is_never_stalled():
@@ -96,7 +96,7 @@ def test_frozen_idle_engine_is_noticed_within_the_deadline_by_its_canary():
             noticed_s = step
             break
 
-    assert noticed_s == RULES.stall_deadline_s
+    assert RULES.stall_deadline_s / 2 < noticed_s <= RULES.stall_deadline_s
 
 
 def test_canary_whose_connection_breaks_leaves_the_engine_under_suspicion():
@@ -104,7 +104,7 @@ def test_canary_whose_connection_breaks_leaves_the_engine_under_suspicion():
 
     assert judge(now, RULES, now_s=NOW_S) is Verdict.FINE
     assert canary_due(now, RULES, now_s=NOW_S + 3)
-    assert judge(now, RULES, now_s=NOW_S + 10) is Verdict.STALLED
+    assert judge(now, RULES, now_s=NOW_S + 7) is Verdict.STALLED
 
 
 def test_canary_waiting_in_a_full_queue_is_not_a_stall():
