@@ -22,6 +22,8 @@ class Signature:
     frames: tuple[tuple[str, int, str, str], ...]
     """File, line, function and source line of each frame, outermost first."""
     error: str
+    before: str = ""
+    """What a library prints by itself before the traceback."""
 
 
 def _oom(size: str, free: str, pools: str = "") -> str:
@@ -164,6 +166,8 @@ SIGNATURES = {
             ("distributed/device_communicators/pynccl.py", 132, "__init__", "self.nccl.ncclCommInitRank("),
         ),
         error="RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+        before="box:7:7 [0] misc/shmutils.cc:87 NCCL WARN Error while creating shared memory segment "
+        "/dev/shm/nccl-Fb2a1c (size 9637888), error: No space left on device (28)",
     ),
 }
 """Signatures by the name that the fault `fail-at-start` takes."""
