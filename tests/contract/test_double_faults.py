@@ -16,10 +16,27 @@ import pytest
 from contract_engine import KEY, Engine, Engines, free_port_number
 
 from rigd.adapters.vllm import AnswerKind, HealthKind, VllmClient
+from rigd.sim.signatures import SIGNATURES
+from rigd.supervise.classify import diagnose
 
 ASK_S = 5.0
 EXIT_S = 10.0
 BASE = ("--host", "127.0.0.1", "-tp", "2", "--enable-prompt-tokens-details", "--max-num-seqs", "8")
+CLASSES = {
+    "oom-weights": "oom_weights",
+    "oom-profile": "oom_profile",
+    "oom-sampler": "oom_sampler_warmup",
+    "oom-cudagraph": "oom_cudagraph",
+    "kv-none": "kv_none",
+    "kv-small": "kv_small",
+    "gpu-busy": "gpu_mem_busy",
+    "mamba-seqs": "mamba_seqs",
+    "weights-corrupt": "weights_corrupt",
+    "model-missing": "hf_not_found",
+    "fp8-kv": "fp8_kv_ampere",
+    "custom-allreduce": "custom_ar_ipc",
+    "shm-exhausted": "shm_exhausted",
+}
 CHAT = {"messages": [{"role": "user", "content": "go on"}], "max_tokens": 64, "ignore_eos": True}
 
 
@@ -134,6 +151,17 @@ def test_slow_start_takes_its_time(starter, block_until):
     block_until(lambda: _healthy(engine), 15)
 
     assert time.monotonic() - began_s > 1.5
+
+
+@pytest.mark.parametrize(("signature", "kind"), CLASSES.items(), ids=CLASSES)
+def test_classifier_knows_every_failing_start_of_the_double(starter, signature, kind):
+    code, log = ended(starter("--sim-fault", f"fail-at-start={signature}"))
+
+    assert diagnose(log.splitlines(), exit_code=code).kind == kind
+
+
+def test_every_signature_has_its_class():
+    assert set(CLASSES) == set(SIGNATURES)
 
 
 @pytest.mark.parametrize("code", [0, 3])
