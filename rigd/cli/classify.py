@@ -1,6 +1,7 @@
 """`rigd classify`: what is this log? The supervisor's own classifier, for a person with a file in hand."""
 
 import gzip
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -100,26 +101,32 @@ def _opened(file: str, stack: ExitStack) -> BinaryIO:
                 "cannot classify without a log",
                 hint="name a file, or pipe one: docker logs NAME 2>&1 | rigd classify",
             )
-        return sys.stdin.buffer
+        stdin = sys.stdin.buffer
+        if not isinstance(stdin, io.BufferedReader):
+            stdin = io.BufferedReader(cast("io.RawIOBase", stdin))
+        return _decoded(file, stdin, stack)
     path = Path(file)
     if path.is_dir():
         raise UsageError(f"cannot read the log '{file}': it is a folder", hint="name one log file in it")
     try:
         stream = stack.enter_context(path.open("rb"))
-        beginning = stream.read(SNIFFED) if path.is_file() else b""
-        if path.is_file():
-            stream.seek(0)
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         raise UsageError(
             f"cannot find the log '{file}'", hint="check the path, or pipe the log: `... | rigd classify`"
-        ) from error
+        ) from None
     except OSError as error:
         raise UsageError(
             f"cannot read the log '{file}'", hint="check its permissions, or use sudo"
         ) from error
+    return _decoded(file, stream, stack)
+
+
+def _decoded(file: str, stream: io.BufferedReader, stack: ExitStack) -> BinaryIO:
+    """Return the stream, unpacked if it is compressed; refuse what is no text."""
+    beginning = stream.peek(SNIFFED)[:SNIFFED]
     if beginning.startswith(b"\x1f\x8b"):
         return cast("BinaryIO", stack.enter_context(gzip.GzipFile(fileobj=stream)))
-    _check_text(file, beginning)
+    _check_text("the input" if file == "-" else file, beginning)
     return stream
 
 
@@ -153,6 +160,8 @@ def _show(diagnosis: Diagnosis) -> None:
     for step in diagnosis.steps:
         value = "" if step.value is None else f" {step.value}"
         console.print(f"  [dim]-[/] {escape(step.knob)}: {escape(step.change)}{escape(value)}")
+    if diagnosis.kind == UNKNOWN and not diagnosis.steps:
+        return
     console.print(f"[bold]retrying helps[/]  {RETRY_TEXT[diagnosis.retry]}")
     console.print(f"[bold]next[/]            {escape(next_command(diagnosis))}")
 

@@ -32,6 +32,8 @@ _BLOCK = 512
 _WINDOW = 200
 """Lines kept before the current one, for tracebacks."""
 _FRAMES = 80
+_AFTERWORDS = 2
+"""Lines that may still follow a last word, for example another rank's."""
 _SHAPES = 50_000
 """Shapes of lines that are remembered, about 10 MiB."""
 _NO_ERROR = frozenset({"DEBUG", "INFO", "WARNING"})
@@ -55,6 +57,15 @@ class Candidate:
     count: int = 0
     grave: bool = False
     """Said at least once by something other than a note or a warning."""
+
+    def show(self, evidence: Evidence) -> None:
+        """Keep the evidence, once a line, with the longest text of it, and not more than fits."""
+        for index, shown in enumerate(self.evidence):
+            if shown.line_number == evidence.line_number:
+                self.evidence[index] = max(shown, evidence, key=lambda item: len(item.text))
+                return
+        if len(self.evidence) < EVIDENCE_LIMIT:
+            self.evidence.append(evidence)
 
     @property
     def weight(self) -> Weight:
@@ -307,8 +318,7 @@ class LogReader:
         candidate.order = min(candidate.order, line.number)
         for name, value in captured.items():
             candidate.captured.setdefault(name, value)
-        if len(candidate.evidence) < EVIDENCE_LIMIT:
-            candidate.evidence.append(Evidence(line_number=line.number, text=text[:TEXT_LIMIT]))
+        candidate.show(Evidence(line_number=line.number, text=text[:TEXT_LIMIT]))
 
     def _frames(self, line: Line) -> str:
         """Return what the same process printed just before, back to the start of its traceback."""
@@ -343,7 +353,7 @@ class LogReader:
                 line.number > pending.line.number and not pending.signature.regex.search(line.text)
                 for line in rest
             )
-            if between == 0 and pending.line.number >= reach:
+            if between <= _AFTERWORDS and pending.line.number >= reach:
                 match = pending.signature.regex.search(pending.line.text)
                 self.hit(
                     pending.rule, pending.line, pending.line.text, convert(match.groupdict() if match else {})

@@ -26,6 +26,8 @@ _SPEAKS_OF_SPECULATION = re.compile(
 
 STALLED_LINES = 5
 """Status lines in a row without a token, with requests running (50 s at vLLM's interval)."""
+WAITS = 5
+"""Waits for a worker in a row, a minute each, that are no long compile or prefill any more."""
 COLLAPSED_LINES = 3
 NOTHING_ACCEPTED = 1.01
 """Mean acceptance length at which no draft counts: each step yields its own token and no more."""
@@ -77,10 +79,14 @@ class Statistics:
         "kv cache size:",
         "process_resident_memory_bytes",
         "speculative",
+        "no available shared memory broadcast block",
     )
 
     _recent: deque[_Status] = field(default_factory=lambda: deque(maxlen=12))
     _stalled: int = 0
+    _waits: int = 0
+    """Waits for a worker since the last token."""
+    _last_wait: Line | None = None
     _collapsed: int = 0
     _draft_lines: int = 0
     _busy_without_drafts: int = 0
@@ -97,6 +103,10 @@ class Statistics:
         """Take in one cleaned line that contains the needles `found`; true if it says nothing but numbers."""
         if "avg prompt throughput:" in found and (match := _STATUS.search(line.text)):
             self._status(line, match)
+            return True
+        if "no available shared memory broadcast block" in found:
+            self._waits += 1
+            self._last_wait = line
             return True
         if "mean acceptance length:" in found and (match := _ACCEPTANCE.search(line.text)):
             self._drafts(line, match)
@@ -124,7 +134,7 @@ class Statistics:
             self._pools = [*self._pools, self._pool_of_start][-10:]
         self._pool_of_start = None
         self._recent.clear()
-        self._stalled = self._collapsed = self._draft_lines = self._busy_without_drafts = 0
+        self._waits = self._stalled = self._collapsed = self._draft_lines = self._busy_without_drafts = 0
         self._speculates = False
         self._acceptance = None
         self._preempted = None
@@ -147,6 +157,8 @@ class Statistics:
             self._gap(self._recent[-1], status)
         self._recent.append(status)
         self._stalled = self._stalled + 1 if status.stalled else 0
+        if status.generation > 0 or status.prompt > 0:
+            self._waits = 0
         if status.generation > 0:
             self._busy_without_drafts += 1
         if status.preemptions is not None:
@@ -183,9 +195,13 @@ class Statistics:
         return [(kind, finding) for kind, finding in found if finding is not None][:1]
 
     def _stall(self) -> Finding | None:
+        last = self._recent[-1] if self._recent else None
+        if last is None:
+            return None
+        if self._waits >= WAITS and self._last_wait is not None and last.running > 0:
+            return _finding(self._last_wait, running=last.running, waits=self._waits)
         if self._stalled < STALLED_LINES:
             return None
-        last = self._recent[-1]
         return _finding(last.line, running=last.running, waiting=last.waiting, lines=self._stalled)
 
     def _collapse(self) -> Finding | None:

@@ -163,6 +163,10 @@ def test_message_across_lines_with_another_rank_in_between():
     assert found.captured["estimated_max_len"] == 34736
 
 
+def test_evidence_names_a_line_once():
+    assert [item.line_number for item in diagnose([KV_SMALL, "", "", ""]).evidence] == [1]
+
+
 def test_evidence_is_bounded():
     found = diagnose([IMA + "x" * 10_000] * 30)
 
@@ -356,6 +360,20 @@ def test_what_is_no_text_is_refused_with_a_hint(run, tmp_path, content, words):
     assert isinstance(error, UsageError)
     assert words in str(error)
     assert error.hint
+
+
+def test_garbage_in_a_pipe_is_refused(run):
+    error = run(stdin=bytes(range(256)) * 40).exception
+
+    assert isinstance(error, UsageError)
+    assert "binary" in str(error)
+
+
+def test_log_without_a_failure_says_so(run):
+    result = run(stdin="INFO all is well\n")
+
+    assert "No known failure" in result.stdout
+    assert "retrying" not in result.stdout
 
 
 @pytest.mark.parametrize("name", ["missing.log", "."], ids=["missing", "folder"])

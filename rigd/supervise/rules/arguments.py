@@ -58,7 +58,7 @@ RULES = (
         remedy="Start without speculative-config; then check that the checkpoint has an MTP head, the method's name for "
         "this vLLM version, and that the folder's name contains no method name.",
         turns=(MTP_OFF,),
-        documented="vllm#47486, vllm-project/vllm-ascend#9144, syv gotcha 17",
+        documented="vllm#47486, vllm-project/vllm-ascend#9144, syv-ai/qwen38-27b-rtx3090 gotcha 17",
         overrides=("config_invalid", "bad_cli"),
     ),
     Rule(

@@ -155,7 +155,7 @@ RULES = (
         sentence="The build has no kernel for this card[[ (it needs sm {needed_sm})]]: made for another architecture.",
         remedy="Use another image or attention backend that is built for this card's architecture.",
         turns=(fix("image"), Turn(knob="attention_backend", change=Change.SET, value="FLASHINFER")),
-        documented="club-3090 fingerprints file",
+        documented="noonghunna/club-3090 fingerprints file",
     ),
     Rule(
         kind="jit_toolchain",
@@ -246,7 +246,7 @@ RULES = (
             Turn(knob="environment.CUDA_DEVICE_ORDER", change=Change.SET, value="PCI_BUS_ID"),
             Turn(knob="environment.CUDA_VISIBLE_DEVICES", change=Change.SET, value="0,1"),
         ),
-        documented="club-3090 UPSTREAM",
+        documented="noonghunna/club-3090 UPSTREAM",
     ),
     Rule(
         kind="threads_limit",

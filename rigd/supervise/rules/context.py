@@ -10,6 +10,10 @@ BENIGN = (
     r"OSError: \[Errno 24\] Too many open files`",  # vLLM's own advice about ulimit quotes this error
     r"Xid \(.*\): 154, .*to 0x\w+ \(None\)",  # the driver takes an earlier demand back
     r"^\s*warnings\.warn\(",
+    # What processes say on their way out, whatever sent them there.
+    r"\[shutdown\](?!.*unexpectedly)|Parent process exited|WorkerProc shutting down|Received SIG(?:TERM|INT)",
+    r"INFO:\s+(?:Shutting down|Waiting for application shutdown|Application shutdown complete|Finished server process)",
+    r"^nanobind: |^\s*- (?:leaked|\.\.\. skipped)",
     r"resource_tracker: There appear to be \d+ leaked",
     r"destroy_process_group\(\) was not called",
     r"Reducing Torch parallelism from",

@@ -208,7 +208,7 @@ RULES = (
         sentence="The model's folder has no usable tokenizer[[ ({model})]].",
         remedy="Complete the download: tokenizer.json and tokenizer_config.json must lie beside the weights.",
         turns=(fix("model"),),
-        documented="syv gotcha 36",
+        documented="syv-ai/qwen38-27b-rtx3090 gotcha 36",
         overrides=("config_invalid",),
     ),
     Rule(

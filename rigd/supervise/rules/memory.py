@@ -154,7 +154,7 @@ RULES = (
             Turn(knob="cudagraph_capture_sizes", change=Change.LOWER),
             Turn(knob="enforce_eager", change=Change.SET, value=True),
         ),
-        documented="syv gotcha 18 and 29, vllm#44209",
+        documented="syv-ai/qwen38-27b-rtx3090 gotcha 18 and 29, vllm#44209",
     ),
     Rule(
         kind="oom_profile",

@@ -161,7 +161,7 @@ RULES = (
         remedy="Fetch the drafter (a gated one needs a token) and check the speculative configuration; answers are "
         "right, only slow.",
         turns=(fix("drafter"),),
-        documented="club-3090 FAQ",
+        documented="noonghunna/club-3090 FAQ",
     ),
     Rule(
         kind="spec_concurrency_cap",
@@ -219,7 +219,8 @@ RULES = (
         retry=Retry.YES,
         weight=Weight.OBSERVED,
         signatures=(),
-        sentence="{running} requests are running and not one token comes: {lines} status lines in a row say 0.0 tokens/s.",
+        sentence="{running} requests are running and not one token comes[[: {lines} status lines in a row say 0.0 tokens/s]]"
+        "[[: the engine waited {waits} minutes in a row for a worker]].",
         remedy="Start again; if it repeats, set NCCL_P2P_DISABLE=1, then turn MTP off, then set "
         "disable-custom-all-reduce.",
         turns=(RESTART, NO_P2P, MTP_OFF, NO_CUSTOM_ALL_REDUCE),
@@ -259,7 +260,7 @@ RULES = (
         remedy="Wait until the cards' memory is released and start again once; or fix the pool with "
         "kv-cache-memory-bytes.",
         turns=(RESTART, Turn(knob="kv_cache_memory_bytes", change=Change.SET)),
-        documented="syv gotcha 2, 16 and 18, vllm#44209",
+        documented="syv-ai/qwen38-27b-rtx3090 gotcha 2, 16 and 18, vllm#44209",
     ),
     Rule(
         kind="host_ram_leak",
@@ -313,7 +314,7 @@ RULES = (
         remedy="Start again; look for its end in the kernel log, and on AMD hosts check the IOMMU; the API server ends "
         "with exit code 0 in this case.",
         turns=(RESTART,),
-        documented="vllm#48966, club-3090 HARDWARE",
+        documented="vllm#48966, noonghunna/club-3090 HARDWARE",
     ),
     Rule(
         kind="http_health_timeout",
