@@ -207,7 +207,13 @@ class RigUnderTest:
         self, messages: list[dict[str, str]], *, max_tokens: int = 4, timeout_s: float = 120
     ) -> dict[str, Any]:
         """Send a chat completion as a client would."""
-        body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
+        body = {
+            "model": self.model,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+        }
         answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=timeout_s)
         answer.raise_for_status()
         return answer.json()
@@ -223,7 +229,7 @@ class RigUnderTest:
 
         def ask() -> None:
             with contextlib.suppress(httpx.HTTPError):
-                self.chat([{"role": "user", "content": "count to a thousand"}], max_tokens=4000)
+                self.chat([{"role": "user", "content": "count to a thousand"}], max_tokens=12000)
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
