@@ -3,10 +3,11 @@
 import json
 import signal
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from driver import gone
-from rigs import DOUBLE
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def rig(make_rig):
 
 @pytest.fixture
 def fresh(make_rig):
-    """A rig of its own for tests that end in failure."""
+    """Give a rig of its own to a test that ends in failure."""
     made = make_rig(("double", "process"))
     made.settings["supervision"]["attempts"] = 3
     yield made
@@ -242,9 +243,6 @@ def _events_on_disk(store):
 
 
 def test_second_daemon_on_the_same_socket_is_refused_with_a_sentence(rig):
-    import subprocess
-    import sys
-
     engine = rig.ready()["engine"]
     second = subprocess.run(
         [sys.executable, "-m", "rigd.cli.main", "daemon", str(rig.path)],
@@ -259,16 +257,3 @@ def test_second_daemon_on_the_same_socket_is_refused_with_a_sentence(rig):
     assert "another rigd daemon is running" in second.stderr
     assert "Traceback" not in second.stderr
     assert rig.status()["engine"]["id"] == engine["id"]
-
-
-@pytest.mark.parametrize("rig_kind", [param for param in DOUBLE if param.marks], ids=["double-docker"])
-@pytest.mark.lab
-def test_container_removed_by_hand_is_recovered(make_rig, docker_client, rig_kind):
-    rig = make_rig(rig_kind.values[0] if hasattr(rig_kind, "values") else rig_kind)
-    rig.ready()
-    launches = rig.launches()
-
-    docker_client.containers.get(rig.settings["engine"]["docker"]["container"]).remove(force=True)
-
-    rig.until(lambda: rig.launches() > launches, 20, "it is launched again")
-    assert rig.wait("ready")["warm"][0]["proved"]

@@ -141,7 +141,7 @@ def test_parallel_long_prompts_cause_no_false_restart(rig):
     served, errors = [], []
 
     def client(number):
-        text = prompt(f"client {number}", 300)
+        text = prompt(f"client {number}", 420)
         turn = 0
         while time.monotonic() < until_s:
             turn += 1
