@@ -13,8 +13,11 @@ def mermaid() -> str:
         for (before, after), why in TRANSITIONS.items()
         if State.MAINTENANCE not in {before, after}
     ]
-    leaving = [f"{after} ({why})" for (before, after), why in TRANSITIONS.items() if before is State.MAINTENANCE]
-    lines.append(f"    note right of stopped: maintenance is entered from any state, and left to {', '.join(leaving)}")
+    leaving = [
+        f"{after} ({why})" for (before, after), why in TRANSITIONS.items() if before is State.MAINTENANCE
+    ]
+    left = ", ".join(leaving)
+    lines.append(f"    note right of stopped: maintenance is entered from any state, and left to {left}")
     return "\n".join(lines)
 
 
