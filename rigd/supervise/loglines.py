@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-LONGEST = 8192
+LONGEST = 4096
 """Characters of a line that are looked at; what follows is no message."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")

@@ -52,7 +52,7 @@ RULES = (
                 "speculative",
                 r"(?P<reason>(?:ValueError|NotImplementedError|AssertionError): .*speculative.*)",
             ),
-            sig("does not support mtp", r"(?P<reason>.*does not support MTP.*)"),
+            sig("does not support mtp", r"^(?P<reason>.*does not support MTP.*)"),
         ),
         sentence="The speculative configuration does not fit this model or vLLM version[[: {reason}]].",
         remedy="Start without speculative-config; then check that the checkpoint has an MTP head, the method's name for "
@@ -132,7 +132,7 @@ RULES = (
             ),
             sig(
                 "not divisible by",
-                r"(?P<reason>.*(?:quant|marlin|gptq|awq|weight block|group_size|block_[nk]).*not divisible by.*)",
+                r"^(?P<reason>.*(?:quant|marlin|gptq|awq|weight block|group_size|block_[nk]).*not divisible by.*)",
             ),
             sig(
                 "is not aligned with the quantized weight shape",

@@ -12,7 +12,8 @@ BENIGN = (
     r"^\s*warnings\.warn\(",
     # What processes say on their way out, whatever sent them there.
     r"\[shutdown\](?!.*unexpectedly)|Parent process exited|WorkerProc shutting down|Received SIG(?:TERM|INT)",
-    r"INFO:\s+(?:Shutting down|Waiting for application shutdown|Application shutdown complete|Finished server process)",
+    r"INFO:\s+(?:Shutting down|Waiting for application shutdown|Application shutdown complete)",
+    r"INFO:\s+Finished server process",
     r"^nanobind: |^\s*- (?:leaked|\.\.\. skipped)",
     r"resource_tracker: There appear to be \d+ leaked",
     r"destroy_process_group\(\) was not called",
