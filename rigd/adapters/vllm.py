@@ -7,7 +7,6 @@ should: HTML, half a body or the wrong JSON become a kind and a detail, never a 
 import asyncio
 import enum
 import json
-import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,7 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
+
+from rigd.adapters.vllm_metrics import Counters, parse_counters, whole_number
+
+__all__ = [
+    "AnswerKind",
+    "ChatAnswer",
+    "Completion",
+    "Counters",
+    "HealthAnswer",
+    "HealthKind",
+    "VllmClient",
+    "parse_counters",
+]
 
 BODY_LIMIT_BYTES = 16 << 20
 """Largest answer that is read, in bytes; a long completion is far below it."""
@@ -23,31 +34,7 @@ BODY_LIMIT_BYTES = 16 << 20
 DETAIL_LIMIT = 500
 """Most characters of another program's text that are kept."""
 
-_ERROR_STATUS = 400
 _OK_STATUS = 200
-_CACHE_INFO = "vllm:cache_config_info"
-
-_METRICS: Mapping[str, tuple[str, ...]] = {
-    "running": ("vllm:num_requests_running",),
-    "waiting": ("vllm:num_requests_waiting",),
-    "generation_tokens": ("vllm:generation_tokens_total", "vllm:generation_tokens"),
-    "prompt_tokens": ("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
-    "preemptions": ("vllm:num_preemptions_total", "vllm:num_preemptions"),
-    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-    "drafts": ("vllm:spec_decode_num_drafts_total",),
-    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
-    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
-    "successes": ("vllm:request_success_total",),
-    "steps": ("vllm:iteration_tokens_total_count",),
-}
-"""Fields of `Counters` that are sums over engines, and the names by which vLLM's versions call them."""
-
-_KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-_FIELD_OF = {name: field_name for field_name, names in _METRICS.items() for name in names}
-_WANTED = tuple(
-    f"{name}{end}".encode() for name in (*_FIELD_OF, *_KV_USAGE, _CACHE_INFO) for end in ("{", " ")
-)
 
 
 class HealthKind(enum.StrEnum):
@@ -86,56 +73,6 @@ class HealthAnswer:
     took_s: float
     status: int | None = None
     detail: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counters:
-    """What `/metrics` says, summed over engines. A counter that this engine does not have is 0."""
-
-    running: float = 0.0
-    waiting: float = 0.0
-    generation_tokens: float = 0.0
-    prompt_tokens: float = 0.0
-    kv_usage: float = 0.0
-    """Share of the KV pool in use, 0 to 1; of the fullest engine."""
-    preemptions: float = 0.0
-    prefix_queries: float = 0.0
-    """Prompt tokens looked up in the prefix cache."""
-    prefix_hits: float = 0.0
-    """Prompt tokens found there."""
-    drafts: float = 0.0
-    draft_tokens: float = 0.0
-    accepted_tokens: float = 0.0
-    successes: float = 0.0
-    """Requests that ended, whatever the reason."""
-    steps: float = 0.0
-    """Steps of the engine that gave tokens."""
-    block_size: int | None = None
-    """Tokens of one KV block."""
-    pool_tokens: int | None = None
-    """Size of the KV pool in tokens."""
-
-    @property
-    def fingerprint(self) -> tuple[float, ...]:
-        """Everything that only a working core moves. The same twice with work in flight means no progress.
-
-        The KV usage is in it because nothing else moves while a long prompt is prefilled in pieces.
-        """
-        return (
-            self.running,
-            self.waiting,
-            self.generation_tokens,
-            self.prompt_tokens,
-            self.kv_usage,
-            self.preemptions,
-            self.prefix_queries,
-            self.prefix_hits,
-            self.drafts,
-            self.draft_tokens,
-            self.accepted_tokens,
-            self.successes,
-            self.steps,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +174,7 @@ class VllmClient:
             kind=AnswerKind.ANSWERED if text.strip() else AnswerKind.EMPTY,
             took_s=reply.took_s,
             text=text,
-            completion_tokens=_count(_find(found, "usage", "completion_tokens")) or 0,
+            completion_tokens=whole_number(_find(found, "usage", "completion_tokens")) or 0,
             status=reply.status,
         )
 
@@ -310,39 +247,6 @@ class VllmClient:
             return _Reply(failure=kind, detail=detail, took_s=time.monotonic() - start_s)
 
 
-def parse_counters(page: bytes) -> Counters | None:
-    """Return what a `/metrics` page says about vLLM, or None when it says nothing.
-
-    Only the wanted lines reach the parser: a page has 750 of them, and it is read every two seconds.
-    """
-    lines = [line for line in page.split(b"\n") if line.startswith(_WANTED)]
-    sums: dict[str, float] = {}
-    usage = 0.0
-    cache: Mapping[str, str] = {}
-    try:
-        for family in text_string_to_metric_families(b"\n".join(lines).decode("utf-8", "replace") + "\n"):
-            for sample in family.samples:
-                if sample.name == _CACHE_INFO:
-                    cache = sample.labels
-                elif not math.isfinite(sample.value):
-                    continue
-                elif sample.name in _KV_USAGE:
-                    usage = max(usage, sample.value)
-                else:
-                    name = _FIELD_OF[sample.name]
-                    sums[name] = sums.get(name, 0.0) + sample.value
-    except (ValueError, KeyError):
-        return None
-    if not sums:
-        return None
-    block = _count(cache.get("block_size"))
-    pool = _count(cache.get("kv_cache_size_tokens"))
-    blocks = _count(cache.get("num_gpu_blocks"))
-    if pool is None and block and blocks:
-        pool = block * blocks
-    return Counters(kv_usage=usage, block_size=block, pool_tokens=pool, **sums)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Reply:
     """A whole answer, or why there is none."""
@@ -388,16 +292,16 @@ class _Heard:
         if kind is None and not self.ended:
             kind, detail = AnswerKind.ERROR, "the stream broke off"
         if kind is None:
-            tokens = _count(_find(self.usage, "completion_tokens")) or 0
+            tokens = whole_number(_find(self.usage, "completion_tokens")) or 0
             kind = AnswerKind.ANSWERED if text.strip() or tokens else AnswerKind.EMPTY
         return ChatAnswer(
             kind=kind,
             took_s=took_s,
             text=text,
             ttft_s=self.ttft_s,
-            prompt_tokens=_count(_find(self.usage, "prompt_tokens")),
-            completion_tokens=_count(_find(self.usage, "completion_tokens")),
-            cached_tokens=_count(_find(self.usage, "prompt_tokens_details", "cached_tokens")),
+            prompt_tokens=whole_number(_find(self.usage, "prompt_tokens")),
+            completion_tokens=whole_number(_find(self.usage, "completion_tokens")),
+            cached_tokens=whole_number(_find(self.usage, "prompt_tokens_details", "cached_tokens")),
             status=self.status,
             detail=detail,
         )
@@ -480,16 +384,3 @@ def _find(value: Any, *path: str | int) -> Any:
         else:
             return None
     return value
-
-
-def _count(value: Any) -> int | None:
-    """Return a whole number, also from text and from a float without a fraction; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return int(number) if math.isfinite(number) and number == int(number) else None

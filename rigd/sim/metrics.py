@@ -1,4 +1,4 @@
-"""/metrics under vLLM's names, and the statistics lines in its log."""
+"""/metrics under vLLM's names."""
 
 import time
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from prometheus_client.process_collector import ProcessCollector
 from rigd.sim.arguments import Settings
 from rigd.sim.lines import Log
 from rigd.sim.link import Call
+from rigd.sim.window import Window
 
 STATS_EVERY_S = 10.0
 
@@ -165,7 +166,7 @@ class Metrics:
             else {}
         )
         self._describe_cache()
-        self._window = _Window()
+        self._window = Window()
 
     def text(self) -> bytes:
         """Return the page."""
@@ -199,30 +200,7 @@ class Metrics:
     def write_statistics(self) -> None:
         """Write vLLM's lines about the last ten seconds; none when nothing has happened."""
         window, self._window = self._window, self._window.next()
-        if not (window.busy or window.was_busy):
-            return
-        took_s = time.monotonic() - window.since_s
-        preempted = f"Preemptions: {window.preemptions}, " if window.preemptions else ""
-        hits = f", Prefix cache hit rate: {window.hit_rate:.1%}" if window.queries else ""
-        self._log.info(
-            "loggers.py:335",
-            f"Engine 000: Avg prompt throughput: {window.prompt / took_s:.1f} tokens/s, "
-            f"Avg generation throughput: {window.generated / took_s:.1f} tokens/s, Running: "
-            f"{window.running} reqs, "
-            f"Waiting: {window.waiting} reqs, {preempted}{self._settings.device} KV cache usage: "
-            f"{window.kv:.1%}{hits}",
-        )
-        if window.drafts:
-            rates = ", ".join(f"{count / window.drafts:.3f}" for count in window.positions)
-            self._log.info(
-                "metrics.py:120",
-                f"SpecDecoding metrics: Mean acceptance length: {1 + window.accepted / window.drafts:.2f}, "
-                f"Accepted throughput: {window.accepted / took_s:.2f} tokens/s, "
-                f"Drafted throughput: {window.draft_tokens / took_s:.2f} tokens/s, "
-                f"Accepted: {window.accepted} tokens, Drafted: {window.draft_tokens} tokens, "
-                f"Per-position acceptance rate: {rates}, "
-                f"Avg Draft acceptance rate: {window.accepted / max(window.draft_tokens, 1):.1%}",
-            )
+        window.write(self._log, self._settings.device)
 
     def _observe_call(self, call: Call, tokens: int, finished: str | None, cached: int | None) -> None:
         now_s = time.monotonic()
@@ -300,46 +278,3 @@ class Metrics:
             registry=self.registry,
         )
         gauge.labels(**{name: str(value) for name, value in facts.items()}).set(1)
-
-
-class _Window:
-    """What has happened since the last statistics line."""
-
-    def __init__(self, *, was_busy: bool = False, queries: int = 0, hits: int = 0) -> None:
-        self.since_s = time.monotonic()
-        self.was_busy = was_busy
-        self.queries = queries
-        self.hits = hits
-        self.prompt = self.generated = self.preemptions = self.running = self.waiting = 0
-        self.drafts = self.draft_tokens = self.accepted = 0
-        self.positions: list[int] = []
-        self.kv = 0.0
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.prompt or self.generated)
-
-    @property
-    def hit_rate(self) -> float:
-        return self.hits / self.queries if self.queries else 0.0
-
-    def next(self) -> "_Window":
-        window = _Window(was_busy=self.busy, queries=self.queries, hits=self.hits)
-        window.running, window.waiting, window.kv = self.running, self.waiting, self.kv
-        return window
-
-    def add(self, message: dict[str, Any], generated: int, accepted: int) -> None:
-        tally = message["tally"]
-        self.prompt += message["computed"]
-        self.generated += generated
-        self.running, self.waiting, self.kv = message["running"], message["waiting"], message["kv"]
-        self.queries += tally["queries"]
-        self.hits += tally["hits"]
-        self.preemptions += tally["preemptions"]
-        self.drafts += tally["drafts"]
-        self.draft_tokens += tally["draft_tokens"]
-        self.accepted += accepted
-        positions = tally["accepted_per_position"]
-        self.positions = [
-            a + b for a, b in zip(self.positions or [0] * len(positions), positions, strict=True)
-        ]

@@ -4,7 +4,8 @@ import asyncio
 
 from contract_engine import MODEL, SLOTS
 
-from rigd.adapters import vllm
+from rigd.adapters.vllm import Counters
+from rigd.adapters.vllm_metrics import METRICS
 
 ASK_S = 10.0
 WORK_S = 90.0
@@ -18,7 +19,7 @@ async def test_every_counter_is_there_under_a_known_name(engine, client):
     await client.complete("The capital of France is", 2, WORK_S)
     page = engine.ask("GET", "/metrics").text
 
-    missing = [names for names in vllm._METRICS.values() if not any(f"\n{name}{{" in page for name in names)]
+    missing = [names for names in METRICS.values() if not any(f"\n{name}{{" in page for name in names)]
     assert missing == []
     assert f'model_name="{MODEL}"' in page
     assert 'engine="0"' in page
@@ -65,7 +66,7 @@ async def test_completion_moves_tokens_drafts_and_successes(client):
 async def test_request_in_flight_is_running_and_moves_the_fingerprint(client, wait_until):
     work = asyncio.create_task(client.chat(long_body(1500), WORK_S))
 
-    async def running() -> vllm.Counters | None:
+    async def running() -> Counters | None:
         counters = await client.counters(ASK_S)
         return counters if counters.running == 1 else None
 
@@ -95,7 +96,7 @@ async def test_client_that_hangs_up_frees_its_place(client, wait_until):
 async def test_requests_beyond_the_slots_wait(client, wait_until):
     work = [asyncio.create_task(client.chat(long_body(1500), WORK_S)) for _ in range(SLOTS + 3)]
 
-    async def queued() -> vllm.Counters | None:
+    async def queued() -> Counters | None:
         counters = await client.counters(ASK_S)
         return counters if counters.waiting else None
 
