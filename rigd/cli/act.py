@@ -21,7 +21,10 @@ Document = dict[str, Any]
 POST_TIMEOUT_S = 960.0
 """A restart is answered after the engine's own parser has looked at the configuration."""
 POLL_S = 1.0
+QUIET_S = 15.0
+"""A warm-up that was put off and has not begun by then is not coming."""
 SERVING = frozenset({"ready", "degraded"})
+COMING = frozenset({"warming", "starting", "backoff", "stopping"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +36,8 @@ class Outcome:
     hint: str | None = None
 
 
-Settled = Callable[[Document], Outcome | None]
-"""Says from a status how a request ended, or None while that is open."""
+Settled = Callable[[Document, float], Outcome | None]
+"""Says from a status how a request posted at some time (the daemon's clock) ended, or None while that is open."""
 
 
 class Switch(enum.StrEnum):
@@ -44,8 +47,9 @@ class Switch(enum.StrEnum):
     OFF = "off"
 
 
-def started(status: Document) -> Outcome | None:
+def started(status: Document, since_s: float) -> Outcome | None:
     """Judge a start or restart."""
+    del since_s
     state = status["state"]
     if state in SERVING:
         return Outcome(done=True, message=_serving(status))
@@ -56,8 +60,9 @@ def started(status: Document) -> Outcome | None:
     return None
 
 
-def stopped(status: Document) -> Outcome | None:
+def stopped(status: Document, since_s: float) -> Outcome | None:
     """Judge a stop."""
+    del since_s
     if status["state"] == "stopped":
         return Outcome(done=True, message="stopped")
     if status.get("desired") == "running" and status["state"] != "stopping":
@@ -65,30 +70,32 @@ def stopped(status: Document) -> Outcome | None:
     return None
 
 
-def warmed(status: Document) -> Outcome | None:
+def warmed(status: Document, since_s: float) -> Outcome | None:
     """Judge a warm-up."""
     state = status["state"]
-    if state == "failed":
-        return _failed(status)
-    if state not in SERVING or status.get("live"):
-        return None if state in SERVING or state in ("warming", "starting", "backoff") else started(status)
+    if state not in SERVING:
+        return None if state in COMING else started(status, since_s)
     warm = status.get("warm") or []
+    looked_at = bool(warm) and all(entry["at_s"] >= since_s for entry in warm)
+    if status.get("live") or not (looked_at or status["now_s"] - since_s > QUIET_S):
+        return None
     cold = [entry["prefix"] for entry in warm if not entry["proved"]]
     if cold:
         return Outcome(done=False, message=f"not warm: {', '.join(cold)}", hint="`rigd status` says why")
     hits = ", ".join(f"{entry['prefix']} {entry['hit']:.1%}" for entry in warm)
-    return Outcome(done=True, message=f"warm: {hits}" if hits else "warm")
+    return Outcome(done=True, message=f"warm: {hits}")
 
 
-def resumed(status: Document) -> Outcome | None:
+def resumed(status: Document, since_s: float) -> Outcome | None:
     """Judge the end of maintenance."""
     if status["state"] == "stopped" and status.get("desired") != "running":
         return Outcome(done=True, message="maintenance is off; the engine stays stopped")
-    return started(status)
+    return started(status, since_s)
 
 
-def paused(status: Document) -> Outcome | None:
+def paused(status: Document, since_s: float) -> Outcome | None:
     """Judge the beginning of maintenance."""
+    del since_s
     if status["state"] == "maintenance":
         return Outcome(done=True, message="maintenance is on: rigd leaves the engine alone")
     return None
@@ -213,9 +220,10 @@ def _post_and_wait(
 ) -> tuple[Outcome, Document]:
     news: queue.SimpleQueue[Document | RigdError] = queue.SimpleQueue()
     threading.Thread(target=_follow, args=(client, shown, news), daemon=True).start()
+    since_s: float = client.get("/v1/status")["now_s"]
     reply = client.post(asked.path, asked.body, timeout_s=POST_TIMEOUT_S)
     status = client.get("/v1/status")
-    if (outcome := asked.settled(status)) is not None:
+    if (outcome := asked.settled(status, since_s)) is not None:
         # Nothing to wait for: the daemon's own words say it best ("already ready"), unless it failed.
         said = (
             Outcome(done=True, message=reply["message"], hint=reply.get("hint")) if outcome.done else outcome
@@ -229,8 +237,10 @@ def _post_and_wait(
             found = client.get("/v1/status")
         if isinstance(found, RigdError):
             raise found
+        if found["now_s"] < status["now_s"]:
+            continue  # From before the request was taken up.
         status = found
-        if (outcome := asked.settled(status)) is not None:
+        if (outcome := asked.settled(status, since_s)) is not None:
             return outcome, status
     late = f"not done after {duration(timeout_s)}: the engine is {status['state']}"
     return Outcome(done=False, message=late, hint="it goes on; `rigd wait ready` waits on"), status

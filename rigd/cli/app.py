@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -16,8 +16,10 @@ from rigd.cli import act, options, read
 from rigd.cli.console import print_json, print_text
 from rigd.errors import ExitCode
 
-
-WRONG_USAGE = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+WRONG_USAGE = cast(
+    "type[typer.BadParameter]",
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
+)
 """typer brings a click of its own, or uses the installed one, by version; its errors descend from this."""
 
 

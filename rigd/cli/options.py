@@ -34,4 +34,4 @@ def daemon(context: typer.Context, socket: str | None, url: str | None) -> Clien
 
 def examples(*lines: str) -> str:
     """Return the end of a help text."""
-    return "Example: " + "    ".join(lines)
+    return "\n\n".join(("Example:" if len(lines) == 1 else "Examples:", *lines))

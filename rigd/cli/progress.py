@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from rigd.cli.status import duration, printable
 
 Item = dict[str, Any]
+DETAIL_INTERVAL_S = 5.0
 
 
 class Reporter(Protocol):
@@ -20,23 +21,29 @@ class Reporter(Protocol):
 
 
 class PlainReporter:
-    """One line on stderr for each event and each new phase."""
+    """One line on stderr for each event and each new phase, and for news within a phase every few seconds."""
 
     def __init__(self) -> None:
         self._phase: str | None = None
+        self._detail = ""
+        self._printed_s = 0.0
 
     def item(self, item: Item) -> None:
-        """Print an event, or a phase when it is a new one."""
+        """Print an event, or what goes on when that is new."""
         if item.get("type") == "event":
             self._print(event_text(item["event"]))
             return
         live = live_of(item)
         phase = None if live is None else str(live["phase"])
-        if phase is not None and phase != self._phase:
-            self._print(f"{time.strftime('%H:%M:%S')} {phase}")
+        detail = "" if live is None else printable(live.get("detail") or "")
+        waited = time.monotonic() - self._printed_s >= DETAIL_INTERVAL_S
+        if phase is not None and (phase != self._phase or (detail != self._detail and waited)):
+            self._print(f"{time.strftime('%H:%M:%S')} {': '.join(part for part in (phase, detail) if part)}")
+            self._detail = detail
         self._phase = phase
 
     def _print(self, text: str) -> None:
+        self._printed_s = time.monotonic()
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 

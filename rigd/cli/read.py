@@ -57,6 +57,10 @@ def wait(
             f"there is no state '{(unknown or [states])[0]}'", hint=f"states: {', '.join(STATES)}"
         )
     client = options.daemon(context, socket, url)
+    before = client.get("/v1/status")
+    if "stopped" not in wanted and before["state"] == before["desired"] == "stopped":
+        say("rigd: waiting, but the engine is stopped and nobody wants it to run")
+        say("  -> `rigd start`")
     found = _wait(client, wanted, timeout)
     reached = found["state"] in wanted
     if as_json:

@@ -32,6 +32,7 @@ COLOURS = {
 }
 LABEL_WIDTH = 9
 DAY_S, HOUR_S, MINUTE_S = 86400, 3600, 60
+TENTHS_S = 10
 BAR_WIDTH = 20
 
 
@@ -92,7 +93,9 @@ def headline(document: Document) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in its two largest units."""
+    """Return a length of time in its two largest units, short ones to the tenth."""
+    if 0 < seconds < TENTHS_S:
+        return f"{seconds:.1f} s"
     whole = max(0, int(seconds))
     if whole >= DAY_S:
         return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
