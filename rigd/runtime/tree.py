@@ -24,6 +24,9 @@ from rigd.engine.spec import MARKER_DIGEST, MARKER_RIG, MARKER_START
 from rigd.runtime.base import StopReport
 
 LASTING_PREFIX = "VLLM::"
+EARLY_RESCAN_S = 0.25
+EARLY_S = 60.0
+"""How long an engine is young: its members appear, and one that ends at once must be known by then."""
 RESCAN_S = 1.0
 """How often new members are looked for. Only processes not seen before are read: well under 1 ms a second."""
 SETTLE_S = 0.3
@@ -140,7 +143,8 @@ class TreeWatch:
     """Notices the end of the root or of any lasting member through pidfds. One use; close it."""
 
     scope: Scope
-    settle_s: float = SETTLE_S
+    together_s: float = 0.0
+    """A root that ends within this time after a member took it along: so ends a container's first process."""
     _seen: set[int] = field(default_factory=set)
     _known: dict[int, ProcessId] = field(default_factory=dict)
     """Members that are not followed, or not yet: they may still rename themselves."""
@@ -153,19 +157,19 @@ class TreeWatch:
         root = proc.read(self.scope.root.pid)
         if root is None or root.id != self.scope.root or not self._follow(root):
             return End(member=None, root_ended=True)
+        early_until_s = time.monotonic() + EARLY_S
         while not self._ended:
             await self._discover()
-            await self._next(RESCAN_S)
+            await self._next(EARLY_RESCAN_S if time.monotonic() < early_until_s else RESCAN_S)
         await asyncio.sleep(
             0
         )  # What ended together is told together; then the root's end is the one that counts.
         if self._root_ended():
             return End(member=None, root_ended=True)
         first = self._ended[0].name
-        deadline_s = time.monotonic() + self.settle_s
-        while not self._root_ended() and (left_s := deadline_s - time.monotonic()) > 0:
-            await self._next(left_s)
-        return End(member=first, root_ended=self._root_ended())
+        if await self._root_ends_within(self.together_s):
+            return End(member=None, root_ended=True)
+        return End(member=first, root_ended=await self._root_ends_within(SETTLE_S - self.together_s))
 
     def close(self) -> None:
         """Let go of all handles."""
@@ -178,6 +182,12 @@ class TreeWatch:
     def followed(self) -> int:
         """Return how many processes would be noticed if they ended."""
         return len(self._handles)
+
+    async def _root_ends_within(self, timeout_s: float) -> bool:
+        until_s = time.monotonic() + timeout_s
+        while not self._root_ended() and (left_s := until_s - time.monotonic()) > 0:
+            await self._next(left_s)
+        return self._root_ended()
 
     def _root_ended(self) -> bool:
         return any(process.id == self.scope.root for process in self._ended)
