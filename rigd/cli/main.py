@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from rigd.cli import status
 from rigd.errors import ExitCode, RigdError
@@ -22,6 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         asked = status.parse(arguments)
         if asked is not None:
             return status.quick(asked)
+        if arguments[:1] == ["daemon"]:
+            from rigd.cli import service  # noqa: PLC0415  (the whole daemon)
+
+            if service.is_plain(arguments):
+                return service.run(Path(arguments[1]))
         from rigd.cli import app  # noqa: PLC0415  (typer and rich cost more than the whole of `status`)
 
         return app.run(arguments)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from rigd import log
 from rigd.cli import options
@@ -13,7 +12,6 @@ from rigd.cli.console import print_json, print_line, say
 from rigd.cli.progress import reporter
 from rigd.cli.status import duration, headline
 from rigd.errors import ExitCode, UsageError
-from rigd.settings import Settings
 
 Rig = Annotated[Path, typer.Argument(metavar="RIG", help="The rig file.", envvar="RIGD_RIG")]
 SocketOption = Annotated[
@@ -62,10 +60,11 @@ def up(
     scripts and for a first try. For good, use `systemctl enable --now rigd`.
     """
     from rigd import daemon  # noqa: PLC0415  (costs 300 ms, which only these two commands need)
+    from rigd.cli import service  # noqa: PLC0415  (the same)
     from rigd.supervise.state import State  # noqa: PLC0415
 
     goal = _state(until, State) if until is not None else None
-    settings = _settings(context, socket)
+    settings = service.settings_of(_given(context, socket))
     log.configure(json=settings.log_json, level=settings.log_level if verbose else "error")
     began_s = time.monotonic()
     with reporter() as shown:
@@ -85,11 +84,9 @@ def up(
 
 def daemon_command(context: typer.Context, rig: Rig, socket: SocketOption = None) -> int:
     """Supervise a rig as a service: logs on stderr, and systemd told when it is ready."""
-    from rigd import daemon  # noqa: PLC0415  (costs 300 ms, which only these two commands need)
+    from rigd.cli import service  # noqa: PLC0415  (costs 300 ms, which only these two commands need)
 
-    settings = _settings(context, socket)
-    log.configure(json=settings.log_json, level=settings.log_level)
-    return int(daemon.run(rig, settings=settings, foreground=False))
+    return service.run(rig, _given(context, socket))
 
 
 def _farewell(status: dict[str, Any], code: ExitCode, rig: Path, took: str, *, stop_on_exit: bool) -> None:
@@ -107,17 +104,10 @@ def _farewell(status: dict[str, Any], code: ExitCode, rig: Path, took: str, *, s
         say(f"  -> `rigd up {rig}` takes it over; `rigd up {rig} --stop-on-exit` and Ctrl-C end it")
 
 
-def _settings(context: typer.Context, socket: Path | None) -> Settings:
+def _given(context: typer.Context, socket: Path | None) -> Path | None:
+    """Return the socket that was named after the command, or before it."""
     given = socket or context.find_root().params.get("socket")
-    try:
-        return Settings() if given is None else Settings(socket=Path(given))
-    except ValidationError as error:
-        faults = "; ".join(
-            f"RIGD_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}" for fault in error.errors()
-        )
-        raise UsageError(
-            f"the settings are not valid: {faults}", hint="see the environment's RIGD_*"
-        ) from None
+    return None if given is None else Path(given)
 
 
 def _state(name: str, states: Any) -> Any:
