@@ -1,4 +1,7 @@
-"""Where secrets come from: the environment, private files, systemd credentials. Errors name the place, never the value."""
+"""Where secrets come from: the environment, private files, systemd credentials.
+
+Errors name the place, never the value.
+"""
 
 import os
 import stat
@@ -66,7 +69,8 @@ def resolve(kind: str, name: str, *, environ: Mapping[str, str] | None = None) -
 
 def _read(path: Path, what: str, *, private: bool) -> bytes:
     try:
-        with path.open("rb") as file:
+        # Not blocking: a FIFO without a writer would hold us for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise SecretError(f"cannot read the secret in the {what}: it is no regular file")

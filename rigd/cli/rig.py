@@ -96,7 +96,7 @@ def json_schema() -> dict[str, Any]:
 
 @app.command(epilog=examples("rigd rig show configs/example.yaml"))
 def show(rig: RigPath, *, as_json: Json = False) -> None:
-    """Print the effective settings; what the file does not say and rigd assumes is marked. Secrets stay references."""
+    """Print the effective settings; what rigd assumes is marked as default. Secrets stay references."""
     loaded, spec, _ = opened(rig)
     if as_json:
         print_json(

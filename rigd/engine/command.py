@@ -1,6 +1,7 @@
-"""A launch specification as a person would type it: a shell command, or a compose file. Pure; secrets stay references.
+"""A launch specification as a person would type it: a shell command, or a compose file. Pure.
 
-rigd's own labels are left out: what a person starts by hand is a person's, and rigd would take it for its own.
+Secrets stay references. rigd's own labels are left out: what a person starts by hand is a person's, and rigd
+would take it for its own.
 """
 
 import io
@@ -19,17 +20,21 @@ _UNITS = ((_KIB**3, "g"), (_KIB**2, "m"), (_KIB, "k"))
 
 
 def shell_command(spec: LaunchSpec) -> str:
-    """Return a command to paste: the bare process, or `docker run`. Secrets are taken from the shell's own variables."""
-    words = _process_words(spec) if spec.container is None else _docker_words(spec, spec.container)
-    lines: list[str] = []
-    for word in words:
-        # A flag begins a line of its own, and what follows it stays beside it.
-        if lines and not word.startswith("-") and lines[-1].startswith("-") and " " not in lines[-1]:
-            lines[-1] += " " + word
-        else:
-            lines.append(word)
+    """Return a command to paste: the bare process, or `docker run`. Secrets come from the shell's own variables."""
+    lines = _process_lines(spec) if spec.container is None else _docker_lines(spec, spec.container)
     notes = [f"# {name} must be set in this shell: {describe_secret(ref)}" for name, ref in spec.secrets]
     return "\n".join([*notes, " \\\n  ".join(lines)])
+
+
+def _grouped(argv: tuple[str, ...]) -> list[str]:
+    """Return quoted lines: the command and its model, then one line for each flag and its values."""
+    lines: list[str] = []
+    for word in argv:
+        if lines and not word.startswith("--"):
+            lines[-1] += " " + shlex.quote(word)
+        else:
+            lines.append(shlex.quote(word))
+    return lines
 
 
 def describe_secret(ref: SecretRef) -> str:
@@ -41,16 +46,14 @@ def describe_secret(ref: SecretRef) -> str:
     return f"the systemd credential {ref.credential}"
 
 
-def _process_words(spec: LaunchSpec) -> list[str]:
-    words = [f"{name}={shlex.quote(value)}" for name, value in spec.environment]
-    words += [f'{name}="${name}"' for name, _ in spec.secrets]
-    words += [shlex.quote(word) for word in spec.argv]
-    if spec.working_directory is not None:
-        words.insert(0, f"cd {shlex.quote(spec.working_directory)} &&")
-    return words
+def _process_lines(spec: LaunchSpec) -> list[str]:
+    lines = [] if spec.working_directory is None else [f"cd {shlex.quote(spec.working_directory)} &&"]
+    lines += [f"{name}={shlex.quote(value)}" for name, value in spec.environment]
+    lines += [f'{name}="${name}"' for name, _ in spec.secrets]
+    return lines + _grouped(spec.argv)
 
 
-def _docker_words(spec: LaunchSpec, container: ContainerSpec) -> list[str]:
+def _docker_lines(spec: LaunchSpec, container: ContainerSpec) -> list[str]:
     options: list[tuple[str, str]] = [("--name", container.name), ("--restart", "no")]
     options += [("--label", f"{name}={value}") for name, value in spec.labels]
     options += _gpu_options(container)
@@ -72,10 +75,12 @@ def _docker_words(spec: LaunchSpec, container: ContainerSpec) -> list[str]:
     options += [("--env", f"{name}={value}") for name, value in spec.environment]
     options += [("--env", name) for name, _ in spec.secrets]
     options += [("--pull", container.pull), ("--entrypoint", container.entrypoint[0])]
-    words = ["docker run --detach"]
-    words += [f"{flag} {shlex.quote(value)}" for flag, value in options]
-    words += [shlex.quote(word) for word in (container.image, *container.entrypoint[1:], *spec.argv)]
-    return words
+    lines = [f"{flag} {shlex.quote(value)}" for flag, value in options]
+    return [
+        "docker run --detach",
+        *lines,
+        *_grouped((container.image, *container.entrypoint[1:], *spec.argv)),
+    ]
 
 
 def _gpu_options(container: ContainerSpec) -> list[tuple[str, str]]:
@@ -196,8 +201,18 @@ def _literal(text: str) -> str:
     """Return text that compose does not expand, quoted where some YAML would take it for something else."""
     escaped = text.replace("$", "$$")
     if escaped.lower() in _WORDS or escaped[:1].isdigit():
-        return DoubleQuotedScalarString(escaped)
-    return SingleQuotedScalarString(escaped) if '"' in escaped else escaped
+        return _double_quoted(escaped)
+    return _single_quoted(escaped) if '"' in escaped else escaped
+
+
+def _double_quoted(text: str) -> str:
+    quoted: str = DoubleQuotedScalarString(text)
+    return quoted
+
+
+def _single_quoted(text: str) -> str:
+    quoted: str = SingleQuotedScalarString(text)
+    return quoted
 
 
 _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n", "~", "")

@@ -13,7 +13,8 @@ The last one is left out where the platform or the model's files cannot be seen 
 made for asking only; that is no refusal.
 """
 
-import argparse
+from __future__ import annotations
+
 import importlib
 import io
 import json
@@ -21,6 +22,11 @@ import os
 import re
 import sys
 from contextlib import redirect_stderr
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ACCEPTED, REFUSED, NOBODY = 0, 2, 3
 SERVE_ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
@@ -36,7 +42,7 @@ class _RefusedError(Exception):
     """The engine's own words for why it would not start with these arguments."""
 
 
-def _first(modules, name):
+def _first(modules: Sequence[str], name: str) -> Any:
     """Return attribute `name` of the first module that this vLLM has; they moved between versions."""
     for module in modules:
         try:
@@ -46,7 +52,7 @@ def _first(modules, name):
     return None
 
 
-def _sentence(error):
+def _sentence(error: BaseException) -> str:
     """Return what matters of an exception: the sentence inside pydantic's frame, not the frame."""
     text = str(error).strip()
     framed = re.search(r"^\s*Value error, (.+?)(?: \[type=|$)", text, re.DOTALL | re.MULTILINE)
@@ -58,7 +64,7 @@ def _sentence(error):
     return text.split("\n    For further information")[0] or type(error).__name__
 
 
-def _parse(argv):
+def _parse(argv: Sequence[str]) -> Any:
     """Return vLLM's parsed arguments; refuse as `vllm serve` would."""
     make_arg_parser = _first(SERVE_ARGUMENTS, "make_arg_parser")
     validate = _first(SERVE_ARGUMENTS, "validate_parsed_serve_args")
@@ -66,7 +72,7 @@ def _parse(argv):
     if make_arg_parser is None or flexible is None:
         raise LookupError("this vLLM keeps its argument parser in a place that the probe does not know")
     parser = make_arg_parser(flexible(prog="vllm serve"))
-    known = {option for action in parser._actions for option in action.option_strings}
+    known = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001  (argparse lists its options nowhere else)
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -91,7 +97,7 @@ def _parse(argv):
     return parsed
 
 
-def _names(parsed):
+def _names(parsed: Any) -> None:
     """Refuse a tool or reasoning parser that this vLLM does not have."""
     for option, plugin, modules, manager in (
         ("tool_call_parser", "tool_parser_plugin", TOOL_PARSERS, "ToolParserManager"),
@@ -112,19 +118,18 @@ def _names(parsed):
             raise _RefusedError(flag + " " + repr(wanted) + " is none of " + ", ".join(sorted(names)))
 
 
-def _configure(parsed):
+def _configure(parsed: Any) -> str:
     """Build the engine's configuration; return why that was left out, or an empty text."""
-    from vllm.platforms import current_platform
-
-    if not getattr(current_platform, "device_type", ""):
+    platform = _first(("vllm.platforms",), "current_platform")
+    if not getattr(platform, "device_type", ""):
         return "engine configuration not tried: no device is visible from here"
     model = str(parsed.model)
-    if os.path.isabs(model) and not os.path.isdir(model):
+    if model.startswith("/") and not Path(model).is_dir():
         return "engine configuration not tried: the folder " + model + " is not visible from here"
-    import vllm
-
     try:
-        vllm.AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
+        _first(("vllm", "vllm.engine.arg_utils"), "AsyncEngineArgs").from_cli_args(
+            parsed
+        ).create_engine_config()
     except Exception as error:
         chain = [cause.__name__ for cause in type(error).__mro__]
         if any(name in FILES_NOT_HERE for name in chain) or "couldn't connect" in str(error):
@@ -135,13 +140,11 @@ def _configure(parsed):
     return ""
 
 
-def ask(argv):
+def ask(argv: Sequence[str]) -> tuple[dict[str, Any], int]:
     """Return the verdict as a dictionary, and the exit code."""
-    verdict = {"accepted": None, "message": "", "version": "", "stage": "arguments"}
+    verdict: dict[str, Any] = {"accepted": None, "message": "", "version": "", "stage": "arguments"}
     try:
-        import vllm
-
-        verdict["version"] = str(getattr(vllm, "__version__", ""))
+        verdict["version"] = str(getattr(importlib.import_module("vllm"), "__version__", ""))
         parsed = _parse(argv)
         verdict["stage"] = "names"
         _names(parsed)
@@ -157,7 +160,7 @@ def ask(argv):
         verdict["accepted"] = False
         verdict["message"] = " ".join(str(refusal).split())[:2000]
         return verdict, REFUSED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (as above)
         verdict["message"] = (
             "the parser could not be asked: " + type(error).__name__ + ": " + str(error)[:500]
         )
@@ -166,13 +169,12 @@ def ask(argv):
     return verdict, ACCEPTED
 
 
-def main():
+def main() -> None:
     """Keep stdout for the verdict alone: libraries print what they like to stderr."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
-    argparse._sys.argv[0] = "vllm serve"
     verdict, code = ask(sys.argv[1:])
     out.write(json.dumps(verdict) + "\n")
     out.flush()

@@ -46,10 +46,7 @@ def _data_path(item: Any, value: JsonValue) -> tuple[KeyPath, bool]:
     location = item["loc"]
     for number, part in enumerate(location):
         last = number == len(location) - 1
-        if isinstance(at, dict) and part in at:
-            at = at[part]
-            path = (*path, part)
-        elif isinstance(at, list) and isinstance(part, int) and part < len(at):
+        if _has(at, part):
             at = at[part]
             path = (*path, part)
         elif last and item["type"] == "missing":
@@ -58,6 +55,12 @@ def _data_path(item: Any, value: JsonValue) -> tuple[KeyPath, bool]:
             skipped = True
     ends_in_type = skipped and bool(location) and location[-1] not in path
     return path, ends_in_type and item["type"] != "value_error"
+
+
+def _has(at: Any, part: str | int) -> bool:
+    if isinstance(at, dict):
+        return part in at
+    return isinstance(at, list) and isinstance(part, int) and part < len(at)
 
 
 def _sentence(item: Any, path: KeyPath, value: JsonValue) -> str:

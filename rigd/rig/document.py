@@ -18,6 +18,7 @@ MOST_VALUES = 20_000
 """Most values of a document after its aliases are followed; a rig file has a few hundred."""
 MOST_DEPTH = 40
 _MERGE = "tag:yaml.org,2002:merge"
+_COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +93,19 @@ def read_document(text: str) -> Document:
 def _marked(error: MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
     place = Place(line=mark.line + 1, column=mark.column + 1) if mark else Place(line=1, column=1)
-    words = [part for part in (error.problem, error.context) if part]
-    sentence = "not valid YAML: " + " ".join(" ".join(words).split())
-    if "'\\t'" in sentence:
-        sentence += "; indent with spaces, not tabs"
-    return Fault(place=place, key="", sentence=sentence)
+    problem, context = (" ".join((part or "").split()) for part in (error.problem, error.context))
+    if problem.startswith("but "):
+        problem, context = f"{context}, {problem}", ""
+    sentence = f"not valid YAML: {problem}" + (f" ({context})" if context else "")
+    advice = next((advice for sign, advice in _ADVICE.items() if sign in sentence), "")
+    return Fault(place=place, key="", sentence=sentence + advice)
+
+
+_ADVICE = {
+    "'\\t'": "; indent with spaces, not tabs",
+    "<block end>": "; is this line indented like its neighbours?",
+    "mapping values are not allowed": "; put quotes around text that has a colon in it",
+}
 
 
 class _Reader:
@@ -113,8 +122,11 @@ class _Reader:
         self._values += 1
         self.places.setdefault(path, _place(node))
         if self._values > MOST_VALUES or depth > MOST_DEPTH:
-            self._fault(node, path, "aliases of aliases make this file too large to be a rig file")
+            self._fault(node, path[:1], "aliases of aliases make this file too large to be a rig file")
             raise DocumentError(*self.faults)
+        if not isinstance(node, ScalarNode) and node.tag not in _COLLECTION_TAGS:
+            self._fault(node, path, f"the YAML tag {node.tag} means nothing here")
+            return None
         if isinstance(node, MappingNode):
             return self._mapping(node, path, depth)
         if isinstance(node, SequenceNode):

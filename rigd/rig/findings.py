@@ -36,6 +36,16 @@ def key_text(path: tuple[str | int, ...]) -> str:
     return text
 
 
+def error(key: str, sentence: str, hint: str | None = None) -> Finding:
+    """Return a finding that stops a launch."""
+    return Finding(severity=Severity.ERROR, key=key, sentence=sentence, hint=hint)
+
+
+def warning(key: str, sentence: str, hint: str | None = None) -> Finding:
+    """Return a finding that is told and goes by."""
+    return Finding(severity=Severity.WARNING, key=key, sentence=sentence, hint=hint)
+
+
 def errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Return the findings that stop a launch."""
     return tuple(finding for finding in findings if finding.severity is Severity.ERROR)

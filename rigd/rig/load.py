@@ -76,13 +76,16 @@ def load(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | N
     try:
         document = read_document(text)
     except DocumentError as error:
-        raise RigFileError(path, error.faults) from error
+        raise RigFileError(
+            path, error.faults
+        ) from None  # it says the same, and the parser's text adds only noise
     faults: list[Fault] = []
     value = expand(
         document.value, names, lambda key, sentence: faults.append(_fault(document, key, sentence))
     )
     rig, wrong = _checked(value, document)
-    faults += wrong
+    unset = {fault.key for fault in faults}
+    faults += [fault for fault in wrong if fault.key not in unset]
     findings = validate(rig) if rig is not None else ()
     faults += [_as_fault(finding, document) for finding in findings if finding.severity is Severity.ERROR]
     if rig is None or faults:
@@ -122,7 +125,7 @@ def _read(path: Path) -> str:
         before = content[: error.start]
         place = Place(line=before.count(b"\n") + 1, column=error.start - (before.rfind(b"\n") + 1) + 1)
         fault = Fault(place=place, key="", sentence=f"byte 0x{content[error.start]:02x} is not UTF-8 text")
-        raise RigFileError(path, (fault,), hint="save the file as UTF-8") from error
+        raise RigFileError(path, (fault,), hint="save the file as UTF-8") from None
 
 
 def _checked(value: JsonValue, document: Document) -> tuple[Rig | None, list[Fault]]:
@@ -152,7 +155,7 @@ def _digest(rig: Rig) -> str:
 
 
 def _absolute(prefix: Prefix, path: Path, home: Path) -> Prefix:
-    """Return a prefix whose files are absolute: from the rig file's folder, or from home where they begin with `~`."""
+    """Return a prefix whose files are absolute: from the rig file's folder, or from home for `~`."""
 
     def absolute(name: str) -> str:
         begin = home / name[2:] if name.startswith("~/") else path.absolute().parent / name

@@ -150,30 +150,31 @@ def describe(annotation: Any, bounds: tuple[Any, ...] = ()) -> str:
             return "a size such as 16gb"
         return " or ".join(describe(part, bounds) for part in parts)
     if origin is Literal:
-        return "one of " + ", ".join(map(str, get_args(annotation)))
-    if origin in (tuple, list):
-        return "a list"
-    if origin is dict:
-        return "a mapping of names to values"
+        choices = get_args(annotation)
+        return f"one of {', '.join(map(str, choices))}" if len(choices) > 1 else f"{choices[0]!r}"
+    if origin in _COLLECTIONS:
+        return _COLLECTIONS[origin]
     return _describe_plain(annotation, bounds)
 
 
 def _describe_plain(annotation: Any, bounds: tuple[Any, ...]) -> str:
-    if annotation is bool:
-        return "true or false"
-    if annotation is int:
-        return "a whole number" + _bounds(bounds)
-    if annotation is float:
-        return "a number" + _bounds(bounds)
-    if annotation is str:
-        return "text"
-    if annotation is SecretRef:
-        return "a reference to a secret: {env: NAME}, {file: PATH} or {credential: NAME}"
+    if annotation in _PLAIN:
+        return _PLAIN[annotation] + _bounds(bounds)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return "one of " + ", ".join(str(member.value) for member in annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "a section with " + ", ".join(annotation.model_fields)
     return "any value"
+
+
+_COLLECTIONS: Mapping[Any, str] = {tuple: "a list", list: "a list", dict: "a mapping of names to values"}
+_PLAIN: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    SecretRef: "a reference to a secret: {env: NAME}, {file: PATH} or {credential: NAME}",
+}
 
 
 def _bounds(bounds: tuple[Any, ...]) -> str:
@@ -190,4 +191,4 @@ def _bounds(bounds: tuple[Any, ...]) -> str:
                 words.append(f"below {below}")
             case MinLen():
                 pass
-    return ", " + " and ".join(words) if words else ""
+    return f" ({', '.join(words)})" if words else ""

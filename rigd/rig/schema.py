@@ -175,7 +175,7 @@ class Docker(Model):
     mounts: tuple[Mount, ...] = ()
     """Folders and files of the host that the container sees: model caches, chat templates."""
     ulimits: dict[str, Ulimit] = Field(default_factory=dict)
-    """For example `memlock: {soft: -1, hard: -1}`."""
+    """Limits of the container's processes, for example `memlock: {soft: -1, hard: -1}`."""
     memory: Size | None = None
     """Memory limit of the container, for example `48gb`; none by default."""
     pids_limit: Annotated[int, Field(ge=1)] | None = None

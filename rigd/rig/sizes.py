@@ -16,7 +16,7 @@ def parse_size(size: int | str) -> int:
     found = _SIZE.match(size)
     if found is None:
         raise ValueError(f"{size!r} is no size; write it like 512mb, 16gb or 48GiB")
-    count = round(float(found[1]) * _STEP ** _POWERS[found[2].lower()])
+    count = round(float(found[1]) * float(_STEP ** _POWERS[found[2].lower()]))
     if count < 1:
         raise ValueError(f"a size must be at least 1 byte, not {size}")
     return count
