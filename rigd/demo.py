@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -172,7 +173,11 @@ class Stage:
         self._rewrite(self.rig, change)
 
     def clear(self) -> None:
-        """Stop the engine and the daemon, and end whatever is left of them."""
+        """Stop the engine and the daemon, and end whatever is left of them; a second Ctrl-C changes nothing."""
+        with _signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._clear()
+
+    def _clear(self) -> None:
         if self.daemon is not None and self.daemon.poll() is None:
             with contextlib.suppress(RigdError):
                 self.client.post("/v1/actions/stop")
@@ -225,7 +230,7 @@ def run(say: Say) -> Tour:
     began_s = time.monotonic()
     shown: list[Shown] = []
     try:
-        with _signals_as_interrupt():
+        with _signals(_interrupt, signal.SIGTERM, signal.SIGHUP):  # They end the tour as Ctrl-C does.
             stage.prepare()
             for number, step in enumerate(STEPS, start=1):
                 say(f"{number}/{len(STEPS)}  {step.about}")
@@ -425,18 +430,21 @@ def _hurt(stage: Stage, say: Say, name: str, harm: Callable[[], None]) -> Shown:
 
 
 @contextlib.contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """Let TERM and HUP end the tour as Ctrl-C does: through the clearing up."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+def _signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals in another way for a while; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _health_code(url: str) -> int | None:
