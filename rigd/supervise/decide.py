@@ -178,12 +178,16 @@ def _first_answer(status: Status, policy: Policy, *, now_s: float) -> Decision:
         return _serves(status, policy, now_s=now_s)
     verdict = health.judge(status.vitals, rules, now_s=now_s)
     refusing, garbage = verdict is Verdict.REFUSING, verdict is Verdict.GARBAGE
+    if refusing and status.ready_s is not None:
+        # It served before this daemon came: that the rig's own key or name no longer fits is no fault of the engine.
+        reason = f"serving, but the canary is refused: {_canary_detail(status)}"
+        after = move(status, State.DEGRADED, reason, now_s=now_s)
+        return Decision(status=after, entries=(moved(status, after, "degraded", reason),))
     if verdict is Verdict.DOWN or refusing or garbage or now_s - healthy_s >= rules.deadlines.first_answer_s:
-        detail = status.vitals.canary.detail if status.vitals.canary is not None else "no answer"
         return _fail(
             status,
             "canary_refused" if refusing else "cannot_serve",
-            f"/health answers, but no completion came back right: {detail}.",
+            f"/health answers, but no completion came back right: {_canary_detail(status)}.",
             policy,
             now_s=now_s,
             hint="check served_model_name and api_key" if refusing else "rigd logs",
@@ -197,6 +201,10 @@ def _first_answer(status: Status, policy: Policy, *, now_s: float) -> Decision:
             actions=(SendCanary(engine=engine.id, timeout_s=max(1.0, left_s)),),
         )
     return Decision(status=status)
+
+
+def _canary_detail(status: Status) -> str:
+    return status.vitals.canary.detail if status.vitals.canary is not None else "no answer"
 
 
 def _serves(status: Status, policy: Policy, *, now_s: float) -> Decision:
@@ -226,8 +234,7 @@ def _serving(status: Status, policy: Policy, *, now_s: float) -> Decision:
         sentence = f"The engine made no progress for {silent_s:.0f} s although it had work."
         return _fail(status, "engine_stalled", sentence, policy, now_s=now_s)
     if verdict is Verdict.GARBAGE:
-        detail = status.vitals.canary.detail if status.vitals.canary is not None else ""
-        sentence = f"The engine answers, but not with text: {detail}."
+        sentence = f"The engine answers, but not with text: {_canary_detail(status)}."
         return _fail(status, "garbage_output", sentence, policy, now_s=now_s)
     status = _forget_streak(status, policy, now_s=now_s)
     if status.engine is not None and health.canary_due(status.vitals, rules, now_s=now_s):
@@ -250,7 +257,7 @@ def _forget_streak(status: Status, policy: Policy, *, now_s: float) -> Status:
 
 def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -> Decision:
     """With nothing in hand: ready or degraded, and whether the prefixes need another look."""
-    why = warm.due(status, policy.prefixes, policy.prefix_tokens, now_s=now_s)
+    why = warm.due(status, policy.prefixes, now_s=now_s)
     if why is not None:
         marked = replace(status, vitals=warm.marked(status.vitals))
         return begin_warm(marked, status.state, why, now_s=now_s)

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from rigd import log
 from rigd.adapters.store import Store
 from rigd.adapters.vllm import VllmClient
-from rigd.errors import RigdError, explain
+from rigd.errors import RigdError, explain, hint_of
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
@@ -349,11 +349,17 @@ class EngineEffects:
     def _client(self, plan: Plan) -> VllmClient:
         known = self._clients.get(plan.spec.digest)
         if known is None:
-            known = VllmClient(
-                plan.spec.base_url, model=plan.spec.served_model_name, api_key=resolve_api_key(plan.spec)
-            )
+            known = VllmClient(plan.spec.base_url, model=plan.spec.served_model_name, api_key=self._key(plan))
             self._clients[plan.spec.digest] = known
         return known
+
+    def _key(self, plan: Plan) -> str | None:
+        """Return the key that the engine asks for; without it the canary is refused, and says so."""
+        try:
+            return resolve_api_key(plan.spec)
+        except RigdError as error:
+            self._log.warning("the engine's key cannot be read", error=explain(error), hint=hint_of(error))
+            return None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rigd import errors, log
@@ -50,7 +51,9 @@ async def end_engine(
         diagnosis = await _diagnosis(action.failure, state_dir)
     if action.ref is not None:
         outcome = diagnosis.kind if diagnosis is not None else "stopped"
-        await store.update_start(action.ref.start, ended_s=now(), outcome=outcome)
+        gone = action.failure.exit if action.failure is not None else None
+        exit_json = None if gone is None else json.dumps(asdict(gone))
+        await store.update_start(action.ref.start, ended_s=now(), outcome=outcome, exit_json=exit_json)
     return StopDone(report=report, diagnosis=diagnosis)
 
 

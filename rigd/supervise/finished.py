@@ -14,6 +14,7 @@ from rigd.supervise.state import (
     Finished,
     LaunchDone,
     LaunchFailed,
+    PrefixWarmth,
     Reply,
     State,
     Status,
@@ -128,7 +129,22 @@ def _warmed(status: Status, result: WarmDone, policy: Policy, now_s: float, jitt
         kind, message = "warmed", "prefixes proved warm again"
     since_launch = now_s - status.launched_s if status.launched_s is not None else None
     took = round(since_launch, 1) if kind == "ready" and since_launch is not None else None
-    return Decision(status=after, entries=(moved(status, after, kind, message, took_s=took),))
+    entries = (*map(_warmth, result.results), moved(status, after, kind, message, took_s=took))
+    return Decision(status=after, entries=entries)
+
+
+def _warmth(result: PrefixWarmth) -> Entry:
+    """Return the journal's line about one prefix."""
+    seen = f"{result.hit:.1%} of {result.prefix_tokens:,} tokens cached after {result.sightings} sightings"
+    message = f"prefix '{result.prefix}': {seen}" + (f" ({result.detail})" if result.detail else "")
+    data: tuple[tuple[str, str | float | None], ...] = (
+        ("prefix", result.prefix),
+        ("proved", result.proved),
+        ("cached_tokens", result.cached_tokens),
+        ("cold_ttft_s", result.cold_ttft_s),
+        ("warm_ttft_s", result.warm_ttft_s),
+    )
+    return Entry(kind="warmth", message=message, data=data)
 
 
 def _checked(

@@ -149,10 +149,8 @@ class Supervisor:
         for entry in decision.entries:
             self._log.info(entry.message, event_kind=entry.kind, **dict(entry.data))
         for action in decision.actions:
-            if isinstance(action, UseSpecification):
-                self.policy = self._effects.policy(action.digest)
-            self._effects.begin(action)
-        self._effects.attend(self.status)
+            self._begin(action)
+        self._attend()
         for reply in decision.replies:
             future = self._waiting.get(reply.request)
             if future is not None and not future.done():
@@ -160,6 +158,21 @@ class Supervisor:
         if decision.entries or decision.replies or _kept(decision.status) != before:
             self._changed.set()
             self._changed = asyncio.Event()
+
+    def _begin(self, action: Action) -> None:
+        try:
+            if isinstance(action, UseSpecification):
+                self.policy = self._effects.policy(action.digest)
+            self._effects.begin(action)
+        except Exception:
+            # The job's deadline in `overdue` takes it from here: the loop itself must go on.
+            self._log.exception("an action could not be begun", action=type(action).__name__)
+
+    def _attend(self) -> None:
+        try:
+            self._effects.attend(self.status)
+        except Exception:
+            self._log.exception("the engine cannot be attended to", state=str(self.status.state))
 
 
 def _kept(status: Status) -> Status:

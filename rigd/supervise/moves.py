@@ -33,8 +33,6 @@ class Policy:
     warm: Warm
     digest: str
     prefixes: tuple[str, ...] = ()
-    prefix_tokens: int = 0
-    """Tokens of the smallest prefix, once known; 0 before."""
 
 
 class IllegalTransitionError(RuntimeError):

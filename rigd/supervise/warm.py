@@ -110,13 +110,18 @@ def all_proved(results: tuple[PrefixWarmth, ...], prefixes: tuple[str, ...]) -> 
     return proved_names(results).issuperset(prefixes)
 
 
-def due(status: Status, prefixes: tuple[str, ...], prefix_tokens: int, *, now_s: float) -> str | None:
+def due(status: Status, prefixes: tuple[str, ...], *, now_s: float) -> str | None:
     """Return why the prefixes should be looked at again now, or None."""
     if not prefixes or status.warmed_s is None:
         return None
-    if now_s - status.warmed_s >= RECHECK_S and hit_lost(status.vitals, prefix_tokens):
+    if now_s - status.warmed_s >= RECHECK_S and hit_lost(status.vitals, smallest_tokens(status.warm)):
         return "the engine's counters show that hits are being lost"
     return None
+
+
+def smallest_tokens(results: tuple[PrefixWarmth, ...]) -> int:
+    """Return the length of the shortest prefix that was proved, in tokens; 0 without any."""
+    return min((result.prefix_tokens for result in results if result.proved), default=0)
 
 
 def hit_lost(vitals: Vitals, prefix_tokens: int) -> bool:

@@ -30,7 +30,7 @@ RULES = Supervision(
     healthy_stretch_s=300,
     backoff=Backoff(initial_s=1, factor=2, max_s=60, jitter=0.1),
 )
-POLICY = Policy(supervision=RULES, warm=Warm(), digest="d1", prefixes=("agents",), prefix_tokens=1000)
+POLICY = Policy(supervision=RULES, warm=Warm(), digest="d1", prefixes=("agents",))
 NO_PREFIXES = replace(POLICY, prefixes=())
 
 ENGINE = EngineRef(

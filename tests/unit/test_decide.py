@@ -521,3 +521,13 @@ def test_canary_is_not_sent_twice():
     again = decide(sent, Observation(), POLICY, now_s=NOW_S + 21)
 
     assert again.actions == ()
+
+
+def test_adopted_engine_that_refuses_the_rigs_own_key_goes_on_serving_degraded():
+    now = healthy(ready_s=NOW_S - 1000)
+    for second in range(1, 4):
+        at_s = NOW_S + 3 * second
+        now = decide(now, answered(Answer.REFUSED, at_s=at_s), POLICY, now_s=at_s).status
+
+    assert now.state is State.DEGRADED
+    assert "refused" in now.reason

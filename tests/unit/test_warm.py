@@ -79,8 +79,8 @@ def test_first_mark_is_kept_and_hits_lost_need_enough_questions():
 
 
 def test_nothing_is_due_without_prefixes_or_before_the_first_warm_up():
-    assert warm.due(status(State.READY), (), 1000, now_s=NOW_S + 1e6) is None
-    assert warm.due(status(State.READY, warmed_s=None), ("agents",), 1000, now_s=NOW_S + 1e6) is None
+    assert warm.due(status(State.READY), (), now_s=NOW_S + 1e6) is None
+    assert warm.due(status(State.READY, warmed_s=None), ("agents",), now_s=NOW_S + 1e6) is None
 
 
 def test_all_proved_needs_every_prefix():
