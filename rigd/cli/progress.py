@@ -57,13 +57,13 @@ class LiveReporter:
         self._state = ""
 
     def item(self, item: Item) -> None:
-        """Print an event above the line, or renew the line."""
+        """Print an event above the line, and renew the line."""
         if item.get("type") == "event":
             self._console.print(event_text(item["event"]), markup=False, highlight=False)
-            return
         if "status" in item:
             self._state = str(item["status"].get("state"))
-        self._spinner.update(_escaped(" ".join(part for part in (self._state, live_text(item)) if part)))
+            going_on = live_text(item)
+            self._spinner.update(_escaped(" ".join(part for part in (self._state, going_on) if part)))
 
 
 @contextlib.contextmanager

@@ -22,14 +22,19 @@ SocketOption = Annotated[
 class Remembered:
     """Hands items on and keeps the last status, for what is said at the end."""
 
-    def __init__(self, shown: Any, *, as_lines: bool) -> None:
+    def __init__(self, shown: Any, *, goal: str | None, as_lines: bool) -> None:
         self.status: dict[str, Any] = {}
+        self.reached: dict[str, Any] | None = None
+        """The status when the goal was reached first."""
+        self._goal = goal
         self._shown = shown
         self._as_lines = as_lines
 
     def item(self, item: dict[str, Any]) -> None:
         """Take one item of the daemon."""
         self.status = item.get("status") or self.status
+        if self.reached is None and self._goal is not None and self.status.get("state") == self._goal:
+            self.reached = self.status
         if self._as_lines:
             print_line(item)
         else:
@@ -68,15 +73,14 @@ def up(
     log.configure(json=settings.log_json, level=settings.log_level if verbose else "error")
     began_s = time.monotonic()
     with reporter() as shown:
-        seen = Remembered(shown, as_lines=as_json and goal is None)
+        seen = Remembered(shown, goal=until, as_lines=as_json and goal is None)
         code = daemon.run(
             rig, settings=settings, foreground=True, on_event=seen.item, until=goal, stop_on_exit=stop_on_exit
         )
     if as_json and goal is not None:
-        reached = seen.status.get("state") == until
-        print_json(
-            {"reached": reached, "took_s": round(time.monotonic() - began_s, 1), "status": seen.status}
-        )
+        took_s = round(time.monotonic() - began_s, 1)
+        reached = code is ExitCode.DONE and seen.reached is not None
+        print_json({"reached": reached, "took_s": took_s, "status": seen.reached or seen.status})
     elif not as_json:
         _farewell(seen.status, code, rig, duration(time.monotonic() - began_s), stop_on_exit=stop_on_exit)
     return int(code)
