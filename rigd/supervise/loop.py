@@ -164,14 +164,14 @@ class Supervisor:
             if isinstance(action, UseSpecification):
                 self.policy = self._effects.policy(action.digest)
             self._effects.begin(action)
-        except Exception:
+        except Exception:  # noqa: BLE001  (nothing may end the loop)
             # The job's deadline in `overdue` takes it from here: the loop itself must go on.
             self._log.exception("an action could not be begun", action=type(action).__name__)
 
     def _attend(self) -> None:
         try:
             self._effects.attend(self.status)
-        except Exception:
+        except Exception:  # noqa: BLE001  (nothing may end the loop)
             self._log.exception("the engine cannot be attended to", state=str(self.status.state))
 
 
