@@ -1,6 +1,7 @@
 """The API's view of the running daemon: reads, and requests posted to the one loop that decides."""
 
 import asyncio
+import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -109,7 +110,16 @@ class DaemonBackend:
     async def events(self, after_id: int | None, limit: int) -> list[dict[str, Any]]:
         """Return journal entries, oldest first."""
         rows = await self._store.events(after_id or 0, limit, newest=after_id is None)
-        return [asdict(row) for row in rows]
+        return [
+            {
+                "id": row.id,
+                "at_s": row.at_s,
+                "kind": row.kind,
+                "message": row.message,
+                "data": json.loads(row.data_json) if row.data_json else {},
+            }
+            for row in rows
+        ]
 
     async def starts(self, limit: int) -> list[dict[str, Any]]:
         """Return the last starts, newest first; `log` says whether its output is still there."""

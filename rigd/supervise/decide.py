@@ -29,6 +29,10 @@ from rigd.supervise.state import (
 )
 
 
+FAILING_SHOWS = 2
+"""Consecutive failed health probes that make a ready engine degraded: one may be a connection's bad luck."""
+
+
 def decide(
     status: Status, seen: Observation, policy: Policy, *, now_s: float, jitter: float = 0.0
 ) -> Decision:
@@ -262,7 +266,7 @@ def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -
         marked = replace(status, vitals=warm.marked(status.vitals))
         return begin_warm(marked, status.state, why, now_s=now_s)
     cold = tuple(name for name in policy.prefixes if name not in warm.proved_names(status.warm))
-    suspect = verdict in {Verdict.SUSPECT, Verdict.REFUSING} or status.vitals.failing > 0
+    suspect = verdict in {Verdict.SUSPECT, Verdict.REFUSING} or status.vitals.failing >= FAILING_SHOWS
     if status.state is State.READY and (suspect or cold):
         reason = _trouble(status, cold)
         after = move(status, State.DEGRADED, reason, now_s=now_s)
