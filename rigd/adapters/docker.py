@@ -4,6 +4,8 @@ Judgement (which container is ours, what to do about an error) lives above.
 """
 
 import contextlib
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ T = TypeVar("T")
 
 CLIENT_TIMEOUT_S = 60
 """Longest silence of Docker within one call; callers give up on theirs earlier."""
+_SOCKET = "unix:///var/run/docker.sock"
 _NOT_FOUND, _CONFLICT = 404, 409
 _RUNNING_STATES = frozenset({"running", "paused", "restarting"})
 _LOST = (
@@ -158,19 +161,38 @@ class Stream(Generic[T]):
         except DockerError:
             if not self._closed:
                 raise
+        except (AttributeError, ValueError) as error:  # A connection that ends in the middle of an item.
+            if not self._closed:
+                raise DockerUnreachableError(self._asked, detail=str(error)) from error
+        finally:
+            self._closed = True
+            with contextlib.suppress(Exception):  # The SDK would leave the connection to the collector.
+                self._source._response.close()  # noqa: SLF001
 
     def close(self) -> None:
-        """End the stream."""
-        self._closed = True
-        with contextlib.suppress(Exception):  # The SDK digs for the socket, which may be gone already.
-            self._source.close()
+        """End the stream: shuts the socket down, and the reading thread cleans up."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(Exception):  # The SDK digs for the socket, which may be gone already.
+                self._source.close()
 
 
 def connect() -> Client:
     """Return a client of the Docker that `DOCKER_HOST` names, or of this host's."""
     with _asking("cannot reach Docker"):
+        knock()
         settings: Any = docker.utils.kwargs_from_env()
         return docker.APIClient(version="auto", timeout=CLIENT_TIMEOUT_S, **settings)
+
+
+def knock() -> None:
+    """Raise `DockerUnreachableError` at once where nobody listens; the SDK would leave a socket open each time."""
+    url = os.environ.get("DOCKER_HOST") or _SOCKET
+    if not url.startswith("unix://"):
+        return
+    with _asking("cannot reach Docker"), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(CLIENT_TIMEOUT_S)
+        probe.connect(url.removeprefix("unix://"))
 
 
 def inspect(client: Client, container: str) -> ContainerSeen:

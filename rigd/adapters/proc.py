@@ -15,6 +15,7 @@ from pathlib import Path
 _STAT_BYTES = 4096
 _ENVIRON_BYTES = 1024 * 1024
 _KTHREADD = 2
+_PF_EXITING = 0x4
 _DEAD = frozenset("ZXx")
 
 
@@ -37,6 +38,8 @@ class Process:
     session: int
     state: str
     """One letter: R, S, D, T (stopped), Z (zombie)."""
+    exiting: bool
+    """Whether the kernel is taking it down: it may be a while until it has let go of its memory."""
     name: str
     """At most 15 characters, as the kernel keeps it (`VLLM::EngineCor`)."""
 
@@ -65,6 +68,7 @@ def read(pid: int) -> Process | None:
             state=fields[0].decode(),
             parent=int(fields[1]),
             session=int(fields[3]),
+            exiting=bool(int(fields[6]) & _PF_EXITING),
             ticks=int(fields[19]),
         )
     except (IndexError, ValueError):  # The process ended while we read.
@@ -109,13 +113,26 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 
 def mapped_files(pid: int, folder: str) -> frozenset[str]:
-    """Return the files below `folder` that the process has mapped and that still have a name."""
+    """Return the files below `folder` of this host that the process has mapped and that still have their name."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  (hot)
-            found = {line[line.index("/") :].rstrip("\n") for line in lines if folder in line}
+            mapped = {tuple(line.rstrip("\n").split(None, 5)[3:]) for line in lines if folder in line}
     except OSError:
         return frozenset()
-    return frozenset(name for name in found if name.startswith(folder) and not name.endswith(" (deleted)"))
+    found: set[str] = set()
+    for device, inode, *path in mapped:
+        name = "".join(path)
+        if not name.startswith(folder):
+            continue
+        with contextlib.suppress(OSError):
+            seen = os.stat(name)  # noqa: PTH116  (hot)
+            # A container's own folder may hold the same name: another file.
+            if (
+                inode == str(seen.st_ino)
+                and device == f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
+            ):
+                found.add(name)
+    return frozenset(found)
 
 
 def control_groups(pid: int) -> str:

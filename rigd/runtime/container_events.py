@@ -78,6 +78,9 @@ class EventWatch(threading.Thread):
                 if failures == 0:
                     log.warning("Docker's events interrupted", error=error.detail)
                 failures += 1
+            except Exception as error:  # noqa: BLE001  (this thread must outlive whatever the SDK does)
+                log.warning("Docker's events interrupted", error=repr(error))
+                failures += 1
             self._stream = None
             self._wake()
             self._stopped.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])

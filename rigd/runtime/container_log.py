@@ -108,13 +108,16 @@ class LogCopy(threading.Thread):
                 client = self._connect()
                 self._copy(client)
                 failures = 0
-                if not self._follow or not docker.inspect(client, self._container).running:
+                if not self._follow or not docker.inspect(self._connect(), self._container).running:
                     return
             except DockerMissingError:
                 return
             except DockerError as error:
                 if failures == 0:
                     log.info("engine log interrupted", container=self._container[:12], error=error.detail)
+                failures += 1
+            except Exception as error:  # noqa: BLE001  (this thread must outlive whatever the SDK does)
+                log.warning("engine log interrupted", container=self._container[:12], error=repr(error))
                 failures += 1
             self._stopped.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
 

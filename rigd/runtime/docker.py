@@ -62,7 +62,7 @@ _PULL_S = 6 * 3600.0
 """Bound of a pull that nobody cancels; the rig file's own deadline comes first."""
 _RELOOK_S = 30.0
 """How often a waiting engine is looked at without any event; a safety net."""
-_AFTER_END_S = 3.0
+_AFTER_END_S = 2.0
 """How long Docker may take to say how a container ended whose first process is gone."""
 _RETRY_S = 1.0
 _DRAIN_S = 3.0
@@ -70,7 +70,6 @@ _DRAIN_S = 3.0
 _POLL_S = 0.05
 _LEFT_OVER_S = 2.0
 _GIB = 1024**3
-_KILLED = 128 + signal.SIGKILL
 _HINTS = (
     (
         "could not select device driver",
@@ -108,6 +107,7 @@ class DockerRuntime:
         self._client: Client | None = None
         self._connecting = threading.Lock()
         self._copies: dict[str, LogCopy] = {}
+        self._shared: dict[str, frozenset[Path]] = {}
         self._events: EventWatch | None = None
         self._checked: dict[tuple[str, str], CheckReport] = {}
 
@@ -174,22 +174,24 @@ class DockerRuntime:
                 ending.cancel()
                 await asyncio.gather(ending, return_exceptions=True)
             watch.close()
+            self._shared[ref.id] = self._shared.get(ref.id, frozenset()) | watch.shared
 
     async def stop(self, ref: EngineRef, *, grace_s: float, deadline_s: float) -> StopReport:
         """TERM, grace, KILL the container; see that its processes are gone; keep its output; remove it."""
         began_s = time.monotonic()
         members: set[Process] = set()
+        shared = self._shared.pop(ref.id, frozenset())
         killed = 0
         try:
             seen = await self._ask(functools.partial(docker.inspect, container=ref.id))
             if seen.running:
-                shared = await _shared_memory(ref)
                 members = set(await _members(ref))
+                shared |= await tree.shared_memory(members)
                 killed = await self._end(seen, members, grace_s=grace_s, deadline_s=deadline_s)
-                await tree.release_shared_memory(shared)
         except DockerMissingError:
             members = set(await _members(ref))
         left = await _end_left_over(members)
+        await tree.release_shared_memory(shared)
         await self._remove(ref.id)
         await run_blocking(lambda: container.remove_secrets(self._secrets_folder), deadline_s=_ANSWER_S)
         return StopReport(
@@ -259,9 +261,7 @@ class DockerRuntime:
                 await run_blocking(functools.partial(thread.join, _DRAIN_S), deadline_s=_DRAIN_S + 1)
         self._copies.clear()
         self._events = None
-        if (client := self._client) is not None:
-            self._client = None
-            client.close()
+        self._forget_client()
 
     # Asking Docker.
 
@@ -269,13 +269,23 @@ class DockerRuntime:
         with self._connecting:
             if self._client is None:
                 self._client = docker.connect()
+            else:
+                docker.knock()
             return self._client
+
+    def _forget_client(self) -> None:
+        with self._connecting:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     async def _ask(self, question: Callable[[Client], T], *, deadline_s: float = _ANSWER_S) -> T:
         """Return Docker's answer; `RuntimeUnavailableError` when there is none in time."""
         try:
             return await run_blocking(lambda: question(self._connect()), deadline_s=deadline_s)
         except (TimeoutError, DockerUnreachableError) as error:
+            if isinstance(error, DockerUnreachableError):
+                self._forget_client()
             raise RuntimeUnavailableError(
                 "Docker does not answer",
                 hint="see whether Docker runs: `systemctl status docker`; is this user in its group?",
@@ -418,9 +428,7 @@ class DockerRuntime:
     def _told(self, ref: EngineRef, seen: EngineSeen | None, end: End | None) -> EngineExit:
         """Put together what Docker, its events and the processes say."""
         said = None if seen is None else seen.exit
-        # Who kills a container's first process ends the others before it: then it is the root's end all the same.
-        root_killed = said is not None and said.code == _KILLED
-        member = None if end is None or root_killed else end.member
+        member = None if end is None else end.member
         if said is not None:
             return EngineExit(
                 code=said.code,
@@ -606,10 +614,6 @@ async def _members(ref: EngineRef) -> tuple[Process, ...]:
         )
 
     return await run_blocking(look, deadline_s=tree.LOOK_DEADLINE_S)
-
-
-async def _shared_memory(ref: EngineRef) -> frozenset[Path]:
-    return await tree.shared_memory(await _members(ref))
 
 
 async def _end_left_over(members: set[Process]) -> tuple[Process, ...]:

@@ -54,6 +54,7 @@ class _Kept:
     scope: Scope
     folder: Path
     keeper: asyncio.Task[None]
+    shared: frozenset[Path] = frozenset()
 
 
 class ProcessRuntime:
@@ -129,16 +130,21 @@ class ProcessRuntime:
             end = await watch.first_end()
         finally:
             watch.close()
+            if (kept := self._kept.get(ref.id)) is not None:
+                kept.shared |= watch.shared
         code = await self._exit_code(ref) if end.root_ended else None
         return EngineExit(code=code, member=end.member, at_s=time.time())
 
     async def stop(self, ref: EngineRef, *, grace_s: float, deadline_s: float) -> StopReport:
         """End the whole tree; what has ended already is no error."""
         scope = self._scope(ref)
-        report = await tree.end_tree(scope, grace_s=grace_s, deadline_s=deadline_s)
+        kept = self._kept.get(ref.id)
+        shared = frozenset[Path]() if kept is None else kept.shared
+        report = await tree.end_tree(scope, grace_s=grace_s, deadline_s=deadline_s, shared=shared)
         if scope.recorder is not None:
             programs.reap(scope.recorder)
-        if not report.survivors and (kept := self._kept.pop(ref.id, None)) is not None:
+        if not report.survivors and kept is not None:
+            self._kept.pop(ref.id, None)
             kept.keeper.cancel()
         return report
 

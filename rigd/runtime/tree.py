@@ -31,6 +31,9 @@ RESCAN_S = 1.0
 """How often new members are looked for. Only processes not seen before are read: well under 1 ms a second."""
 SETTLE_S = 0.3
 """After a member's end, how long to wait for the root's own end: it carries the exit code."""
+_SHARED_LOOKS_S = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
+_DYING_S = 1.5
+"""How long a root that is going down may take to be gone."""
 LOOK_DEADLINE_S = 5.0
 _KILL_ROUND_S = 0.5
 _ORPHAN_GRACE_S = 2.0
@@ -143,8 +146,10 @@ class TreeWatch:
     """Notices the end of the root or of any lasting member through pidfds. One use; close it."""
 
     scope: Scope
-    together_s: float = 0.0
-    """A root that ends within this time after a member took it along: so ends a container's first process."""
+    shared: frozenset[Path] = frozenset()
+    """Files of /dev/shm that members have had mapped: killed together, they would leave them behind."""
+    _shared_looks: int = 0
+    _shared_due_s: float = 0.0
     _seen: set[int] = field(default_factory=set)
     _known: dict[int, ProcessId] = field(default_factory=dict)
     """Members that are not followed, or not yet: they may still rename themselves."""
@@ -167,9 +172,12 @@ class TreeWatch:
         if self._root_ended():
             return End(member=None, root_ended=True)
         first = self._ended[0].name
-        if await self._root_ends_within(self.together_s):
+        # A container's first process takes the others along, and is told of last: it has its memory to return.
+        dying = proc.read(self.scope.root.pid)
+        if dying is None or dying.exiting or dying.gone:
+            await self._root_ends_within(_DYING_S)
             return End(member=None, root_ended=True)
-        return End(member=first, root_ended=await self._root_ends_within(SETTLE_S - self.together_s))
+        return End(member=first, root_ended=await self._root_ends_within(SETTLE_S))
 
     def close(self) -> None:
         """Let go of all handles."""
@@ -211,8 +219,20 @@ class TreeWatch:
             process = proc.read(pid)
             if process is None or process.id != identity or identity in self._handles:
                 del self._known[pid]
-            elif process.name.startswith(LASTING_PREFIX):
-                self._follow(process)
+            elif process.name.startswith(LASTING_PREFIX) and self._follow(process):
+                self._shared_looks = 0
+                self._shared_due_s = time.monotonic() + _SHARED_LOOKS_S[0]
+        if time.monotonic() >= self._shared_due_s:
+            await self._note_shared()
+
+    async def _note_shared(self) -> None:
+        """Look often while the engine starts, seldom once it serves."""
+        self._shared_looks += 1
+        self._shared_due_s = (
+            time.monotonic() + _SHARED_LOOKS_S[min(self._shared_looks, len(_SHARED_LOOKS_S) - 1)]
+        )
+        members = map(proc.read, [identity.pid for identity in self._handles])
+        self.shared |= await shared_memory(process for process in members if process is not None)
 
     def _follow(self, process: Process) -> bool:
         handle = proc.open_handle(process.id)
@@ -249,11 +269,16 @@ def _newcomers(new: Iterable[int], known: dict[int, ProcessId], scope: Scope) ->
     return inside
 
 
-async def end_tree(scope: Scope, *, grace_s: float, deadline_s: float) -> StopReport:
-    """End every member: TERM, `grace_s`, KILL until none is left or `deadline_s` is over."""
+async def end_tree(
+    scope: Scope, *, grace_s: float, deadline_s: float, shared: frozenset[Path] = frozenset()
+) -> StopReport:
+    """End every member: TERM, `grace_s`, KILL until none is left or `deadline_s` is over.
+
+    What they have in /dev/shm is released, and what they are known to have had (`shared`).
+    """
     began_s = time.monotonic()
     first = await look_at(scope)
-    shared = await shared_memory(first)
+    shared |= await shared_memory(first)
     seen = {process.id for process in first}
     for process in first:
         if proc.send(process.id, signal.SIGTERM):
