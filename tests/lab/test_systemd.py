@@ -253,6 +253,9 @@ def test_a_wrong_rig_file_is_said_once_and_not_tried_for_ever(box, block_until):
 
 def test_the_stricter_unit_for_docker_lets_the_daemon_run(box):
     good = box.run("cat /etc/rigd/rig.yaml")
+    box.run(
+        "/opt/rigd/bin/rigd stop"
+    )  # Under that unit an engine of the process runtime would hold up its end.
     box.put("/etc/rigd/rig.yaml", DOCKER_RIG)
     folder = "/etc/systemd/system/rigd.service.d"
     box.put(f"{folder}/docker-only.conf", UNITS / "rigd.service.d/docker-only.conf")
@@ -265,5 +268,5 @@ def test_the_stricter_unit_for_docker_lets_the_daemon_run(box):
     finally:
         box.run(f"rm -r {folder}")
         box.put("/etc/rigd/rig.yaml", good)
-        box.run("systemctl daemon-reload && systemctl restart rigd")
+        box.run("systemctl daemon-reload && systemctl restart rigd && /opt/rigd/bin/rigd start")
     wait_for(box, "ready")
