@@ -20,7 +20,7 @@ from rigd.engine.versions import version_findings
 from rigd.errors import ExitCode
 from rigd.rig.findings import Finding, errors
 from rigd.rig.load import LoadedRig, RigFileError, load
-from rigd.rig.schema import Rig, SecretRef
+from rigd.rig.schema import PrivateUrl, Rig, SecretRef
 
 app = typer.Typer(help="The rig file: what is wrong with it, what may stand in it, what it comes to.")
 
@@ -133,7 +133,7 @@ def _rows(key: str, value: Any, *, given: bool) -> list[tuple[str, Any, bool]]:
         return []
     if isinstance(value, BaseModel) and not isinstance(value, SecretRef):
         return settings(value, key, given=given)
-    if isinstance(value, tuple) and any(isinstance(item, BaseModel) for item in value):
+    if isinstance(value, tuple) and any(isinstance(item, (BaseModel, PrivateUrl)) for item in value):
         return [
             row for place, item in enumerate(value) for row in _rows(f"{key}[{place}]", item, given=given)
         ]
@@ -147,4 +147,6 @@ def _shown(value: Any) -> str:
         return f"*** ({describe_secret(value)})"
     if isinstance(value, enum.Enum):
         return str(value.value)
+    if isinstance(value, PrivateUrl):
+        return str(value)
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -14,8 +14,9 @@ _PATTERNS = {
     r"^[a-z0-9][a-z0-9._-]{0,62}$": "small letters, digits, dots and dashes, at most 63, a letter or digit first",
     r"^\d+\.\d+\.\d+": "a version with three numbers, in quotes, such as '0.32.0'",
     "^/": "an absolute path",
+    r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$": "two times, in quotes, such as '22:30-07:00'",
 }
-_SECRET_PLACES = ("api_key", "environment")
+_SECRET_PLACES = ("api_key", "environment", "urls")
 
 
 def complaints(error: ValidationError, value: JsonValue) -> Iterator[tuple[KeyPath, str]]:

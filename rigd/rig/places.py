@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rigd.rig.schema import Rig, SecretRef, Size
+from rigd.rig.schema import PrivateUrl, Rig, SecretRef, Size
 
 FOREIGN: Mapping[str, str] = {
     "restart": "rigd owns restarts (policy `no`, always): see supervision.attempts and supervision.backoff",
@@ -174,6 +174,7 @@ _PLAIN: Mapping[Any, str] = {
     float: "a number",
     str: "text",
     SecretRef: "a reference to a secret: {env: NAME}, {file: PATH} or {credential: NAME}",
+    PrivateUrl: "an Apprise URL",
 }
 
 

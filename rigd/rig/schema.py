@@ -6,8 +6,9 @@ Names of engine settings are vLLM's own (`max_num_seqs` is `--max-num-seqs`).
 import enum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Secret, model_validator
 
+from rigd.rig.alert_urls import masked_url
 from rigd.rig.sizes import parse_size
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -397,6 +398,48 @@ class Logs(Model):
     """Journal entries kept."""
 
 
+class PrivateUrl(Secret[str]):
+    """An Apprise URL: a text that shows itself masked wherever it is printed."""
+
+    def _display(self) -> str:
+        return masked_url(self.get_secret_value())
+
+
+class AlertKind(enum.StrEnum):
+    """What a person is told of."""
+
+    FAILED = "failed"
+    DEGRADED = "degraded"
+    RECOVERED = "recovered"
+    HOST = "host"
+    STORE = "store"
+
+
+class Alerts(Model):
+    """Who is told when something is wrong, and how often."""
+
+    urls: tuple[SecretRef | PrivateUrl, ...] = ()
+    """Where alerts go, as Apprise URLs (ntfy, mail, Telegram, ...: over a hundred services). They hold tokens:
+    better a reference to each than the URL itself."""
+    kinds: tuple[AlertKind, ...] = tuple(AlertKind)
+    """`failed` (given up, or down for long), `degraded` (serving, but not as wished), `recovered` (crashes that
+    passed, and the end of what was told), `host` (cards, kernel, Docker), `store` (rigd's own disk)."""
+    down_s: Seconds = 900.0
+    """Not serving for this long is told as `failed`, although rigd is still trying."""
+    group_s: Annotated[float, Field(ge=0)] = 60.0
+    """What happens within this time becomes one message; giving up and host trouble are told at once."""
+    repeat_s: Seconds | None = 3600.0
+    """First reminder while something stays wrong; None: no reminders. Passing crashes are told this far apart too."""
+    repeat_factor: Annotated[float, Field(ge=1)] = 2.0
+    """Each time between reminders is this many times the one before."""
+    repeat_max_s: Seconds = 86400.0
+    """Longest time between reminders."""
+    quiet_hours: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")] | None = None
+    """Such as "22:30-07:00": only new `failed` and `host` pass at once, the rest comes as one message at its end."""
+    timezone: str | None = None
+    """Time zone of quiet hours and of times in messages, such as `Europe/Berlin`; the box's own if left out."""
+
+
 class Rig(Model):
     """A whole rig file."""
 
@@ -416,3 +459,5 @@ class Rig(Model):
     """Who uses the engine, and how much of it."""
     logs: Logs = Logs()
     """What is kept."""
+    alerts: Alerts = Alerts()
+    """Who is told when something is wrong."""

@@ -15,7 +15,7 @@ from rigd.rig.schema import Rig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 KEY = re.compile(r"^(?P<indent> *)(?P<off># )?(?P<dash>- )?(?P<key>[a-z_]+):(?: .*)?$")
-SECRET_KEYS = {("engine", "api_key"), ("engine", "environment", "*")}
+SECRET_KEYS = {("engine", "api_key"), ("engine", "environment", "*"), ("alerts", "urls", "*")}
 
 
 def shown() -> dict[tuple[str, ...], str]:
