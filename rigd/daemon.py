@@ -116,7 +116,7 @@ class Daemon:
             board=board,
         )
         supervisor = Supervisor(
-            self._plan.policy, effects, now=self._clock.now_s, jitter=lambda: jitter.uniform(-1.0, 1.0)
+            effects.policy, effects, now=self._clock.now_s, jitter=lambda: jitter.uniform(-1.0, 1.0)
         )
         backend = DaemonBackend(
             supervisor, effects, store, board, gpus, settings=self._settings, now=self._clock.now_s
@@ -163,7 +163,7 @@ class Daemon:
         return resume(
             stored,
             found,
-            self._plan.policy,
+            self._plan.policy(self._plan),
             now_s=self._clock.now_s(),
             insist=self._insist,
             boot=boot_id(),
@@ -244,7 +244,9 @@ class Daemon:
             await store.prune(logs.keep_events, logs.keep_starts)
             await asyncio.to_thread(startlog.prune, self._settings.state_dir, logs.keep_starts)
 
-        self._files_changed(self._plan)  # From here on: what changes before the first warm-up is warmed twice.
+        self._files_changed(
+            self._plan
+        )  # From here on: what changes before the first warm-up is warmed twice.
         every_s = self._plan.rig.warm.every_s
         if every_s is not None:
             schedule.add_job(rewarm, "interval", seconds=every_s, args=("on schedule",), jitter=every_s / 20)

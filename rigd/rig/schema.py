@@ -287,6 +287,31 @@ class Backoff(Model):
     """Share of the wait that is random."""
 
 
+class Ladder(Model):
+    """How far rigd may change engine settings by itself, one knob a boot, when the engine cannot serve as wished."""
+
+    enabled: bool = True
+    """False: settings are never changed; a failure is answered by restarts alone."""
+    restarts: Annotated[int, Field(ge=0)] = 3
+    """Restarts of one class of failure before a knob is turned, where a restart may help."""
+    boots: Annotated[int, Field(ge=1)] = 14
+    """Most starts by rigd itself in `supervision.attempts_window_s`, turned knobs included."""
+    least_max_num_seqs: Annotated[int, Field(ge=1)] = 2
+    """`max_num_seqs` is never turned below this."""
+    least_max_num_batched_tokens: Annotated[int, Field(ge=1)] = 1024
+    """`max_num_batched_tokens` is never turned below this."""
+    least_gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.86
+    """`gpu_memory_utilization` is never turned below this."""
+    most_gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.97
+    """`gpu_memory_utilization` is never turned above this."""
+    least_max_model_len: Annotated[int, Field(ge=1)] = 8192
+    """`max_model_len` is never turned below this."""
+    climb_after_s: Seconds = 21600.0
+    """Time ready, with room, after which the newest change is undone on trial; doubled after each failed trial."""
+    climb_kv_usage: Annotated[float, Field(ge=0, le=1)] = 0.6
+    """A trial begins only while less than this share of the KV pool is in use and nothing waits or runs."""
+
+
 class Supervision(Model):
     """How one engine is kept serving."""
 
@@ -316,6 +341,8 @@ class Supervision(Model):
     """Time ready after which the backoff starts from its beginning again."""
     early_crash_s: Seconds = 60.0
     """An end sooner than this after ready counts as a failed start."""
+    ladder: Ladder = Ladder()
+    """How far rigd may change engine settings by itself."""
 
 
 class Gates(Model):

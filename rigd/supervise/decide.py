@@ -12,7 +12,7 @@ Pure: no I/O, no clock, no randomness, no logging; `now_s` and `jitter` come in.
 from dataclasses import replace
 
 from rigd.runtime.base import EngineExit, Presence
-from rigd.supervise import health, warm
+from rigd.supervise import climb, health, warm
 from rigd.supervise.finished import on_finished
 from rigd.supervise.health import Verdict
 from rigd.supervise.moves import Policy, begin_warm, launch, move, moved, stop
@@ -27,7 +27,6 @@ from rigd.supervise.state import (
     State,
     Status,
 )
-
 
 FAILING_SHOWS = 2
 """Consecutive failed health probes that make a ready engine degraded: one may be a connection's bad luck."""
@@ -148,14 +147,14 @@ def _starting(status: Status, policy: Policy, *, now_s: float) -> Decision:
         return Decision(status=status)  # The launch job has deadlines of its own.
     limits = policy.supervision.deadlines
     if status.healthy_s is None:
-        if status.vitals.passing:
+        if status.vitals.passing >= policy.supervision.success_threshold:
             after = replace(status, healthy_s=now_s, reason="/health answers; waiting for a real completion")
             entry = moved(
                 status, after, "healthy", "/health answers", took_s=round(now_s - status.launched_s, 1)
             )
             return Decision(
                 status=_canary_sent(after, now_s=now_s),
-                actions=(SendCanary(engine=status.engine.id, timeout_s=limits.first_answer_s),),
+                actions=(SendCanary(engine=status.engine.id, timeout_s=policy.supervision.canary.timeout_s),),
                 entries=(entry,),
             )
         # An adopted engine that is still loading gets its time again, counted from the adoption.
@@ -202,7 +201,7 @@ def _first_answer(status: Status, policy: Policy, *, now_s: float) -> Decision:
         left_s = healthy_s + rules.deadlines.first_answer_s - now_s
         return Decision(
             status=_canary_sent(status, now_s=now_s),
-            actions=(SendCanary(engine=engine.id, timeout_s=max(1.0, left_s)),),
+            actions=(SendCanary(engine=engine.id, timeout_s=max(1.0, min(rules.canary.timeout_s, left_s))),),
         )
     return Decision(status=status)
 
@@ -252,10 +251,14 @@ def _serving(status: Status, policy: Policy, *, now_s: float) -> Decision:
 
 
 def _forget_streak(status: Status, policy: Policy, *, now_s: float) -> Status:
-    """After a healthy stretch the backoff starts from its beginning again."""
+    """After a healthy stretch the backoff and the ladder start from their beginning again."""
     stretch_s = policy.supervision.healthy_stretch_s
-    if status.streak and status.ready_s is not None and now_s - status.ready_s >= stretch_s:
-        return replace(status, streak=0)
+    if status.ready_s is None or now_s - status.ready_s < stretch_s:
+        return status
+    if status.streak or status.answered or status.trial is not None:
+        # A trial that has lasted a healthy stretch has held: the change stays undone.
+        failed = 0 if status.trial is not None else status.trials_failed
+        return replace(status, streak=0, answered=(), trial=None, trials_failed=failed)
     return status
 
 
@@ -265,6 +268,8 @@ def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -
     if why is not None:
         marked = replace(status, vitals=warm.marked(status.vitals))
         return begin_warm(marked, status.state, why, now_s=now_s)
+    if climb.due(status, policy.supervision.ladder, now_s=now_s):
+        return climb.begin(status, policy, now_s=now_s)
     cold = tuple(name for name in policy.prefixes if name not in warm.proved_names(status.warm))
     suspect = verdict in {Verdict.SUSPECT, Verdict.REFUSING} or status.vitals.failing >= FAILING_SHOWS
     if status.state is State.READY and (suspect or cold):

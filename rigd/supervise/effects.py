@@ -19,9 +19,11 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
 from rigd.supervise.ending import end_engine
+from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
 from rigd.supervise.moves import Policy
+from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import Plan
 from rigd.supervise.probes import send_canary, watch_health
 from rigd.supervise.state import (
@@ -44,6 +46,7 @@ from rigd.supervise.state import (
     Status,
     StopEngine,
     StopFailed,
+    UseOverlay,
     UseSpecification,
     WarmDone,
     WarmPrefixes,
@@ -70,7 +73,10 @@ class EngineEffects:
         report: Callable[[Observation], None],
         board: Board,
     ) -> None:
+        self.wish = plan
+        """The rig file as it is."""
         self.plan = plan
+        """What is in effect: the wish, and the overlay on top."""
         self.runtime = make_runtime(plan)
         self._plans = {plan.spec.digest: plan}
         self._make_runtime = make_runtime
@@ -103,9 +109,10 @@ class EngineEffects:
         """Make a plan known by its digest, so that a decision may name it."""
         self._plans[plan.spec.digest] = plan
 
-    def policy(self, digest: str) -> Policy:
-        """Return the policy that belongs to a specification."""
-        return self._plans[digest].policy
+    @property
+    def policy(self) -> Policy:
+        """The policy of the plan in effect, which knows the wish as well."""
+        return self.plan.policy(self.wish)
 
     async def persist(self, status: Status, entries: tuple[Entry, ...]) -> None:
         """Store status and journal; a store in trouble keeps both in memory and says so itself."""
@@ -139,7 +146,10 @@ class EngineEffects:
         elif isinstance(action, EndExtra):
             self._spawn(self._end_extra(action.ref))
         elif isinstance(action, UseSpecification):
-            self._use(self._plans[action.digest])
+            self.wish = self._plans[action.digest]
+            self._use(self.wish)
+        elif isinstance(action, UseOverlay):
+            self._use(self._with_overlay(action.steps))
 
     def attend(self, status: Status) -> None:
         """Watch and probe the engine of `status`, and nothing else; none in maintenance."""
@@ -260,7 +270,16 @@ class EngineEffects:
         except RigdError as error:
             self._log.warning("cannot end an extra engine", engine=ref.id, error=explain(error))
 
+    def _with_overlay(self, steps: tuple[KnobStep, ...]) -> Plan:
+        try:
+            return self.wish.with_overlay(steps)
+        except (RigdError, UnknownKnobError) as error:
+            # A change that this version of rigd or vLLM no longer knows: better the wish than nothing.
+            self._log.error("the overlay cannot be used; using the rig file as it is", error=explain(error))
+            return self.wish
+
     def _use(self, plan: Plan) -> None:
+        self._plans[plan.spec.digest] = plan
         self.plan = plan
         self.runtime = self._make_runtime(plan)
         self._warmer = Warmer(plan.rig, plan.path.resolve().parent, now=self._now, board=self._board)

@@ -12,6 +12,7 @@ from rigd.adapters.store import Store
 from rigd.runtime import startlog
 from rigd.runtime.base import Runtime, RuntimeUnavailableError, StopReport
 from rigd.supervise.classify import Diagnosis, Retry, diagnose
+from rigd.supervise.ladder import Remedy
 from rigd.supervise.state import Failure, StopDone, StopEngine, StopFailed
 
 LOG_BYTES = 4 << 20
@@ -98,6 +99,7 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
         sentence=sentence if sentence.endswith((".", "!", "?")) else f"{sentence}.",
         hint=found.remedy or failure.hint,
         retry_helps=failure.retry_helps and found.retry is not Retry.NEVER,
+        remedies=tuple(Remedy(knob=step.knob, change=step.change, value=step.value) for step in found.steps),
         evidence=evidence,
     )
 

@@ -15,6 +15,7 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, GateReport, LaunchError, Runtime, RuntimeUnavailableError
 from rigd.runtime.gates import check_gates
 from rigd.supervise.classify import Retry, diagnose
+from rigd.supervise.ladder import Remedy
 from rigd.supervise.live import Board, Live
 from rigd.supervise.plan import Plan
 from rigd.supervise.state import Failure, LaunchDone, LaunchFailed
@@ -136,6 +137,9 @@ class LaunchJob:
             sentence=_sentence(found.sentence),
             hint=found.remedy,
             retry_helps=found.retry is not Retry.NEVER,
+            remedies=tuple(
+                Remedy(knob=step.knob, change=step.change, value=step.value) for step in found.steps
+            ),
             evidence=tuple(item.text for item in found.evidence),
             at_s=self.now(),
             start=start,

@@ -25,6 +25,7 @@ from rigd.supervise.state import (
     RequestKind,
     State,
     Status,
+    UseOverlay,
     UseSpecification,
 )
 
@@ -51,8 +52,9 @@ class Effects(Protocol):
         """Store the status and append to the journal, before anything is acted on. Never raises."""
         ...
 
-    def policy(self, digest: str) -> Policy:
-        """Return the policy that belongs to a specification."""
+    @property
+    def policy(self) -> Policy:
+        """The policy that belongs to the specification in use."""
         ...
 
 
@@ -161,9 +163,9 @@ class Supervisor:
 
     def _begin(self, action: Action) -> None:
         try:
-            if isinstance(action, UseSpecification):
-                self.policy = self._effects.policy(action.digest)
             self._effects.begin(action)
+            if isinstance(action, UseSpecification | UseOverlay):
+                self.policy = self._effects.policy
         except Exception:  # noqa: BLE001  (nothing may end the loop)
             # The job's deadline in `overdue` takes it from here: the loop itself must go on.
             self._log.exception("an action could not be begun", action=type(action).__name__)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from rigd.rig.schema import Supervision, Warm
+from rigd.rig.schema import Engine, Supervision, Warm
+from rigd.supervise.ladder import Move, Rung, next_rung
+from rigd.supervise.overlay import KnobStep
 from rigd.supervise.state import (
     TRANSITIONS,
     Action,
@@ -18,9 +20,12 @@ from rigd.supervise.state import (
     State,
     Status,
     StopEngine,
+    UseOverlay,
     WarmPrefixes,
 )
 
+BOOTS_KEPT = 200
+"""Times of starts that are remembered; more than any budget of a window."""
 BROKEN_GRACE_S = 0.5
 """From TERM to KILL for a tree that is already broken: there is nothing left to shut down cleanly."""
 
@@ -32,6 +37,13 @@ class Policy:
     supervision: Supervision
     warm: Warm
     digest: str
+    """Digest of the specification in effect: rig file and overlay."""
+    engine: Engine
+    """The engine in effect."""
+    wished: Engine
+    """The engine as the rig file wishes it."""
+    basis: str = ""
+    """Digest of the specification that the rig file alone gives."""
     prefixes: tuple[str, ...] = ()
 
 
@@ -80,6 +92,7 @@ def launch(status: Status, reason: str, *, now_s: float) -> Decision:
         warm=(),
         warmed_s=None,
         gave_up=None,
+        boots=(*status.boots, now_s)[-BOOTS_KEPT:],
     )
     after, job = with_job(after, JobKind.LAUNCH, now_s=now_s)
     entry = moved(status, after, "starting", reason)
@@ -128,19 +141,47 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
     if status.desired is Desired.STOPPED:
         after = move(cleared, State.STOPPED, "stop asked", now_s=now_s)
         return Decision(status=after, entries=(moved(status, after, "stopped", "stopped"),))
-    useless = not failure.retry_helps and status.ready_s is None
-    if useless or len(window) >= rules.attempts:
-        why = GiveUp.USELESS if useless else GiveUp.ATTEMPTS
-        reason = (
-            f"{failure.sentence} Trying again would not help."
-            if useless
-            else f"gave up after {len(window)} failures within {rules.attempts_window_s:.0f} s; "
-            f"the last one: {failure.sentence}"
+    if status.trial is not None:
+        return _trial_failed(status, cleared, status.trial, now_s=now_s)
+    boots = tuple(at for at in status.boots if now_s - at < rules.attempts_window_s)
+    if len(boots) >= rules.ladder.boots:
+        said = f"{len(boots)} starts within {rules.attempts_window_s:.0f} s did not help"
+        return give_up(
+            status,
+            cleared,
+            GiveUp.BOOTS,
+            f"gave up: {said}; the last failure: {failure.sentence}",
+            now_s=now_s,
         )
-        after = replace(move(cleared, State.FAILED, reason, now_s=now_s), gave_up=why)
-        entry = moved(status, after, "gave-up", reason, failure=failure.kind, why=str(why))
-        return Decision(status=after, entries=(entry,))
-    retry_s = max(now_s, failure.at_s + wait_s(streak, policy, jitter=jitter))
+    rung = next_rung(
+        failure.kind,
+        failure.remedies,
+        policy.engine,
+        policy.wished,
+        rules.ladder,
+        restarts=status.answered.count(failure.kind),
+    )
+    if rung.move is Move.TURN:
+        return _turned(status, cleared, failure, rung, policy, now_s=now_s)
+    if rung.move is Move.STOP and _failed_start(status, policy, failure.at_s):
+        if status.overlay:
+            said = f"{failure.sentence} Every change that may help was tried: {_listed(status.overlay)}."
+            return give_up(status, cleared, GiveUp.LADDER, said, now_s=now_s)
+        if not failure.retry_helps:
+            said = f"{failure.sentence} Trying again would not help."
+            return give_up(status, cleared, GiveUp.USELESS, said, now_s=now_s)
+    if len(window) >= rules.attempts:
+        said = f"gave up after {len(window)} failures within {rules.attempts_window_s:.0f} s"
+        said = f"{said}; the last one: {failure.sentence}"
+        return give_up(status, cleared, GiveUp.ATTEMPTS, said, now_s=now_s)
+    cleared = replace(cleared, answered=(*status.answered, failure.kind)[-rules.attempts :])
+    return _back_off(status, cleared, failure, policy, now_s=now_s, jitter=jitter)
+
+
+def _back_off(
+    status: Status, cleared: Status, failure: Failure, policy: Policy, *, now_s: float, jitter: float
+) -> Decision:
+    retry_s = max(now_s, failure.at_s + wait_s(cleared.streak, policy, jitter=jitter))
     reason = f"{failure.sentence} Next start in {max(0.0, retry_s - now_s):.0f} s."
     after = replace(move(cleared, State.BACKOFF, reason, now_s=now_s), retry_s=retry_s)
     entry = moved(
@@ -149,10 +190,71 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
         "backoff",
         reason,
         failure=failure.kind,
-        streak=streak,
+        streak=cleared.streak,
         wait_s=round(retry_s - now_s, 1),
     )
     return Decision(status=after, entries=(entry,))
+
+
+def give_up(status: Status, cleared: Status, why: GiveUp, reason: str, *, now_s: float) -> Decision:
+    """Stop trying, and say why."""
+    after = replace(move(cleared, State.FAILED, reason, now_s=now_s), gave_up=why)
+    kind = cleared.failure.kind if cleared.failure is not None else None
+    entry = moved(status, after, "gave-up", reason, failure=kind, why=str(why))
+    return Decision(status=after, entries=(entry,))
+
+
+def _turned(
+    status: Status, cleared: Status, failure: Failure, rung: Rung, policy: Policy, *, now_s: float
+) -> Decision:
+    """Turn one knob for the next start; the count of failures begins anew with the new settings."""
+    step = KnobStep(
+        knob=rung.knob,
+        old=rung.old,
+        new=rung.new,
+        kind=failure.kind,
+        sentence=failure.sentence,
+        at_s=now_s,
+        start=failure.start,
+    )
+    reason = f"{failure.sentence} Changed {step} for the next start."
+    after = replace(
+        move(cleared, State.BACKOFF, reason, now_s=now_s),
+        retry_s=now_s + min(policy.supervision.backoff.initial_s, policy.supervision.backoff.max_s),
+        overlay=(*status.overlay, step),
+        overlay_basis=policy.basis,
+        failures=(),
+        streak=0,
+        answered=(),
+    )
+    entry = moved(status, after, "overlay", f"changed {step}: {failure.sentence}", failure=failure.kind)
+    return Decision(status=after, actions=(UseOverlay(steps=after.overlay),), entries=(entry,))
+
+
+def _trial_failed(status: Status, cleared: Status, trial: KnobStep, *, now_s: float) -> Decision:
+    """Take back what was undone on trial, and wait twice as long for the next one."""
+    overlay = (*status.overlay, trial)
+    reason = f"without the change {trial} it failed again; the change is back"
+    after = replace(
+        move(cleared, State.BACKOFF, reason, now_s=now_s),
+        retry_s=now_s,
+        overlay=overlay,
+        trial=None,
+        trials_failed=status.trials_failed + 1,
+        streak=status.streak,
+        failures=status.failures,
+    )
+    entry = moved(status, after, "overlay", reason)
+    return Decision(status=after, actions=(UseOverlay(steps=overlay),), entries=(entry,))
+
+
+def _listed(overlay: tuple[KnobStep, ...]) -> str:
+    return ", ".join(map(str, overlay))
+
+
+def _failed_start(status: Status, policy: Policy, at_s: float) -> bool:
+    """Return whether the engine never got ready, or ended so soon after that it counts as that."""
+    return status.ready_s is None or at_s - status.ready_s < policy.supervision.early_crash_s
 
 
 def wait_s(streak: int, policy: Policy, *, jitter: float) -> float:

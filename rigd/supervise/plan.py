@@ -1,6 +1,7 @@
 """A rig file made ready: the rig, its launch specification, and the policy that decisions go by."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rigd.engine.spec import LaunchSpec
 from rigd.rig.load import load
 from rigd.rig.schema import Rig
 from rigd.supervise.moves import Policy
+from rigd.supervise.overlay import KnobStep, apply
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,19 +21,29 @@ class Plan:
     rig: Rig
     spec: LaunchSpec
 
-    @property
-    def policy(self) -> Policy:
-        """The policy of this rig for `decide`."""
+    def policy(self, wish: "Plan") -> Policy:
+        """Return the policy for `decide`; `wish` is the plan that the rig file alone gives."""
         return Policy(
             supervision=self.rig.supervision,
             warm=self.rig.warm,
             digest=self.spec.digest,
+            engine=self.rig.engine,
+            wished=wish.rig.engine,
+            basis=wish.spec.digest,
             prefixes=tuple(prefix.name for prefix in self.rig.prefixes),
         )
+
+    def with_overlay(self, steps: Sequence[KnobStep]) -> "Plan":
+        """Return this plan with knobs turned. Raises `UnknownKnobError` or `UsageError`."""
+        return make_plan(self.path, apply(self.rig, steps))
 
 
 def load_plan(path: Path) -> Plan:
     """Read a rig file and return what it comes to. Raises `UsageError` that names every mistake."""
-    rig = load(path).rig
-    spec = launch_spec(rig, rig_folder=path.resolve().parent, home=Path(os.path.expanduser("~")))  # noqa: PTH111
-    return Plan(path=path, rig=rig, spec=spec)
+    return make_plan(path, load(path).rig)
+
+
+def make_plan(path: Path, rig: Rig) -> Plan:
+    """Return what a rig comes to. Raises `UsageError` for settings that its version of vLLM does not know."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  (Path.home() raises where there is none)
+    return Plan(path=path, rig=rig, spec=launch_spec(rig, rig_folder=path.resolve().parent, home=home))

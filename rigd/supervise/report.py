@@ -63,6 +63,7 @@ def status_document(
             "running_digest": None if status.engine is None else status.engine.digest,
             "changed": status.engine is not None and status.engine.digest != plan.spec.digest,
         },
+        "overlay": [{**asdict(step), "text": str(step)} for step in status.overlay],
         "daemon": {"pid": around.pid, "version": around.version, "started_s": around.started_s},
         "hint": _hint(status),
     }

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rigd.supervise.moves import Policy, begin_warm, cancelled, launch, move, moved, stop, with_job
+from rigd.supervise.overlay import KnobStep
 from rigd.supervise.resume import after_maintenance
 from rigd.supervise.state import (
     SERVING,
@@ -18,6 +19,7 @@ from rigd.supervise.state import (
     RequestKind,
     State,
     Status,
+    UseOverlay,
     UseSpecification,
 )
 
@@ -124,6 +126,45 @@ def _maintenance_off(status: Status, request: Request, policy: Policy, now_s: fl
     return _with_specification(_with_reply(decision, request, "maintenance is off"), request, policy)
 
 
+def _set(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    """Turn a knob for an operator; the engine's parser has accepted it before the request was posted."""
+    step = request.step
+    if step is None:
+        return _refuse(status, request, "no knob was named", "rigd set KNOB VALUE")
+    return _use_overlay(
+        status, request, (*status.overlay, step), f"{step} set by the operator", policy, now_s=now_s
+    )
+
+
+def _overlay_clear(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    if not status.overlay:
+        return _answer(status, request, "there is nothing to clear: the rig file is in effect as it is")
+    return _use_overlay(
+        status, request, (), "every change on top of the rig file cleared", policy, now_s=now_s
+    )
+
+
+def _use_overlay(
+    status: Status,
+    request: Request,
+    overlay: tuple[KnobStep, ...],
+    message: str,
+    policy: Policy,
+    *,
+    now_s: float,
+) -> Decision:
+    """Use another overlay from now on: at once where an engine serves or starts, else at the next start."""
+    changed = replace(status, overlay=overlay, overlay_basis=policy.basis, trial=None, answered=())
+    entry = Entry(kind="overlay", message=message)
+    use = UseOverlay(steps=overlay)
+    if status.state in _UP:
+        decision = stop(changed, message, policy, now_s=now_s)
+        decision = _refuse_waiting(status, _with_reply(decision, request, f"{message}; restarting"))
+        return replace(decision, actions=(*decision.actions, use), entries=(entry, *decision.entries))
+    reply = Reply(request=request.id, ok=True, message=f"{message}; in effect at the next start")
+    return Decision(status=changed, actions=(use,), entries=(entry,), replies=(reply,))
+
+
 def _answer(status: Status, request: Request, message: str) -> Decision:
     return Decision(status=status, replies=(Reply(request=request.id, ok=True, message=message),))
 
@@ -141,7 +182,11 @@ def _with_specification(decision: Decision, request: Request, policy: Policy) ->
     """Use the specification of the request from now on, where it is another one."""
     if request.digest is None or request.digest == policy.digest:
         return decision
-    return replace(decision, actions=(UseSpecification(digest=request.digest), *decision.actions))
+    # Another rig file: what was changed on top of the old one no longer holds.
+    fresh = replace(decision.status, overlay=(), overlay_basis="", trial=None, answered=())
+    return replace(
+        decision, status=fresh, actions=(UseSpecification(digest=request.digest), *decision.actions)
+    )
 
 
 def _refuse_waiting(before: Status, decision: Decision) -> Decision:
@@ -163,4 +208,6 @@ _REQUESTS: dict[RequestKind, Callable[[Status, Request, Policy, float], Decision
     RequestKind.WARM: _warm,
     RequestKind.MAINTENANCE_ON: _maintenance_on,
     RequestKind.MAINTENANCE_OFF: _maintenance_off,
+    RequestKind.SET: _set,
+    RequestKind.OVERLAY_CLEAR: _overlay_clear,
 }

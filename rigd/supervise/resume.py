@@ -17,6 +17,7 @@ from rigd.supervise.state import (
     JobKind,
     State,
     Status,
+    UseOverlay,
 )
 
 
@@ -37,6 +38,28 @@ def resume(
     before = stored if stored is not None else Status(desired=Desired.RUNNING, since_s=now_s)
     same_boot = before.boot in {"", boot}
     before = replace(before, boot=boot)
+    if before.overlay and before.overlay_basis != policy.basis:
+        cleared = replace(before, overlay=(), overlay_basis="", trial=None, answered=())
+        entry = Entry(
+            kind="overlay", message="the rig file changed: what was changed on top of it is cleared"
+        )
+        decision = _resume(cleared, found, policy, now_s=now_s, insist=insist, same_boot=same_boot)
+        return replace(decision, entries=(entry, *decision.entries))
+    decision = _resume(before, found, policy, now_s=now_s, insist=insist, same_boot=same_boot)
+    if not before.overlay:
+        return decision
+    return replace(decision, actions=(UseOverlay(steps=before.overlay), *decision.actions))
+
+
+def _resume(
+    before: Status,
+    found: tuple[EngineRef, ...],
+    policy: Policy,
+    *,
+    now_s: float,
+    insist: bool,
+    same_boot: bool,
+) -> Decision:
     if before.state is State.MAINTENANCE and not insist:
         return Decision(status=replace(before, job=None))
     if insist:

@@ -7,6 +7,8 @@ from pydantic import TypeAdapter
 
 from rigd.runtime.base import EngineExit, EngineRef, EngineSeen, StopReport
 from rigd.supervise.health import CanaryResult, Sample, Vitals
+from rigd.supervise.ladder import Remedy
+from rigd.supervise.overlay import KnobStep
 
 
 class State(enum.StrEnum):
@@ -88,6 +90,8 @@ class GiveUp(enum.StrEnum):
     """Why rigd stopped trying."""
 
     USELESS = "retrying is useless"
+    LADDER = "every change that may help was tried"
+    BOOTS = "starts used up"
     ATTEMPTS = "attempts used up"
 
 
@@ -101,6 +105,8 @@ class Failure:
     retry_helps: bool = True
     evidence: tuple[str, ...] = ()
     exit: EngineExit | None = None
+    remedies: tuple[Remedy, ...] = ()
+    """What may help, in the order to try, with the numbers that the log states."""
     at_s: float = 0.0
     """When it was noticed."""
     start: int = 0
@@ -160,6 +166,18 @@ class Status:
     warm: tuple[PrefixWarmth, ...] = ()
     warmed_s: float | None = None
     """When the prefixes were last warmed or proved."""
+    overlay: tuple[KnobStep, ...] = ()
+    """What rigd changed on top of the rig file, oldest first."""
+    overlay_basis: str = ""
+    """Digest of the specification that the rig file alone gives; another one clears the overlay."""
+    answered: tuple[str, ...] = ()
+    """Classes of the failures answered by a restart since the last knob was turned."""
+    boots: tuple[float, ...] = ()
+    """Times of the starts by rigd itself within the attempts window."""
+    trial: KnobStep | None = None
+    """The change that is undone on trial; it comes back when the trial fails."""
+    trials_failed: int = 0
+    """Trials that failed since the last one that held; each doubles the time to the next."""
     boot: str = ""
     """The kernel's id of the boot in which this was written."""
     vitals: Vitals = Vitals()
@@ -178,6 +196,8 @@ class RequestKind(enum.StrEnum):
     WARM = "warm"
     MAINTENANCE_ON = "maintenance-on"
     MAINTENANCE_OFF = "maintenance-off"
+    SET = "set"
+    OVERLAY_CLEAR = "overlay-clear"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +209,8 @@ class Request:
     digest: str | None = None
     found: tuple[EngineRef, ...] = ()
     """Engines of this rig that ran when maintenance was asked to end."""
+    step: KnobStep | None = None
+    """The knob that an operator turns; the engine's parser has accepted it."""
     why: str = "asked"
 
 
@@ -343,6 +365,13 @@ class UseSpecification:
     digest: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class UseOverlay:
+    """From now on launch the rig file's specification with these changes on top."""
+
+    steps: tuple[KnobStep, ...]
+
+
 Action = (
     Launch
     | StopEngine
@@ -352,6 +381,7 @@ Action = (
     | CancelJob
     | EndExtra
     | UseSpecification
+    | UseOverlay
 )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rigd.rig.schema import Backoff, RuntimeKind, Supervision, Warm
+from rigd.rig.schema import Arguments, Backoff, Engine, Ladder, RuntimeKind, Speculative, Supervision, Warm
 from rigd.runtime.base import EngineExit, EngineRef, StopReport
 from rigd.supervise.health import Answer, CanaryResult, Health, Load, Sample, Vitals
 from rigd.supervise.moves import Policy
@@ -29,8 +29,27 @@ RULES = Supervision(
     attempts_window_s=1000,
     healthy_stretch_s=300,
     backoff=Backoff(initial_s=1, factor=2, max_s=60, jitter=0.1),
+    ladder=Ladder(climb_after_s=500),
 )
-POLICY = Policy(supervision=RULES, warm=Warm(), digest="d1", prefixes=("agents",))
+WISH = Engine(
+    runtime=RuntimeKind.PROCESS,
+    version="0.32.0",
+    model="m",
+    arguments=Arguments(
+        max_num_seqs=10,
+        max_num_batched_tokens=4096,
+        speculative=Speculative(method="mtp", num_speculative_tokens=3),
+    ),
+)
+POLICY = Policy(
+    supervision=RULES,
+    warm=Warm(),
+    digest="d1",
+    engine=WISH,
+    wished=WISH,
+    basis="d1",
+    prefixes=("agents",),
+)
 NO_PREFIXES = replace(POLICY, prefixes=())
 
 ENGINE = EngineRef(

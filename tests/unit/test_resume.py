@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from supervise import ENGINE, NOW_S, OTHER, POLICY, failure, healthy, launched, status
 
+from rigd.supervise.overlay import KnobStep
 from rigd.supervise.resume import resume
 from rigd.supervise.state import (
     STATUS,
@@ -17,6 +18,7 @@ from rigd.supervise.state import (
     State,
     Status,
     StopEngine,
+    UseOverlay,
 )
 
 ALL_STORED = [
@@ -140,3 +142,23 @@ def test_status_survives_the_store_whole():
 
     assert STATUS.validate_json(STATUS.dump_json(stored)) == stored
     assert STATUS.validate_json(STATUS.dump_json(Status())) == Status()
+
+
+TURNED = KnobStep(knob="max_num_seqs", old=10, new=5, kind="oom_profile", sentence="s")
+
+
+def test_overlay_survives_the_daemon():
+    stored = status(State.READY, overlay=(TURNED,), overlay_basis=POLICY.basis)
+
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert decision.actions == (UseOverlay(steps=(TURNED,)),)
+
+
+def test_overlay_is_cleared_when_the_rig_file_changed():
+    stored = status(State.READY, overlay=(TURNED,), overlay_basis="another")
+
+    decision = resume(stored, (ENGINE,), POLICY, now_s=NOW_S)
+
+    assert (decision.status.overlay, decision.actions) == ((), ())
+    assert "the rig file changed" in decision.entries[0].message

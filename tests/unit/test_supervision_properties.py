@@ -5,11 +5,14 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from supervise import ENGINE, NOW_S, POLICY, REPORT, cold, failure, load, proved
+from supervise import ENGINE, NOW_S, POLICY, REPORT, WISH, cold, failure, load, proved
 
+from rigd.rig.schema import Rig
 from rigd.runtime.base import EngineExit
+from rigd.supervise.climb import OPERATOR
 from rigd.supervise.decide import decide
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample
+from rigd.supervise.overlay import KnobStep, apply
 from rigd.supervise.resume import resume
 from rigd.supervise.state import (
     CancelJob,
@@ -30,11 +33,15 @@ from rigd.supervise.state import (
     StopDone,
     StopEngine,
     StopFailed,
+    UseOverlay,
     UseSpecification,
     WarmDone,
     WarmPrefixes,
 )
 
+KINDS = st.sampled_from(
+    ["unknown", "oom_sampler_warmup", "engine_stalled", "worker_died", "kv_small", "bad_cli"]
+)
 SETTLED = {State.READY, State.DEGRADED, State.FAILED, State.STOPPED, State.MAINTENANCE}
 
 
@@ -48,9 +55,11 @@ class World(RuleBasedStateMachine):
         self.engine = None
         self.jobs = {}
         self.canary = None
+        self.kind = "unknown"
         self.number = 0
         self.automatic_launches = []
         self.requested = False
+        self.launched_with = ()
 
     @initialize()
     def first_daemon(self):
@@ -64,7 +73,8 @@ class World(RuleBasedStateMachine):
             and before.state is State.MAINTENANCE
             and self.status.state is State.MAINTENANCE
         ):
-            assert decision.actions == (), "an action in maintenance"
+            touching = [action for action in decision.actions if not isinstance(action, UseOverlay)]
+            assert touching == [], "an action in maintenance"
         for action in decision.actions:
             self.begin(action)
 
@@ -75,7 +85,10 @@ class World(RuleBasedStateMachine):
             assert self.status.engine is not None
             self.canary = action.engine
         elif isinstance(action, UseSpecification):
-            self.policy = replace(self.policy, digest=action.digest)
+            self.policy = replace(self.policy, digest=action.digest, basis=action.digest, engine=WISH)
+        elif isinstance(action, UseOverlay):
+            rig = apply(Rig(name="r", engine=WISH), action.steps)
+            self.policy = replace(self.policy, engine=rig.engine)
         elif isinstance(action, EndExtra):
             raise AssertionError("there never is a second engine to end")
         else:
@@ -83,6 +96,11 @@ class World(RuleBasedStateMachine):
             self.jobs[action.job] = action
             if isinstance(action, Launch):
                 assert self.engine is None, "a launch while an engine is there"
+                own = [step for step in self.status.overlay if step.kind != OPERATOR]
+                turned = [step for step in own if step not in self.launched_with]
+                assert self.requested or len(turned) <= 1, "two knobs in one boot"
+                self.launched_with = self.status.overlay
+                assert self.policy.engine == apply(Rig(name="r", engine=WISH), self.status.overlay).engine
                 if not self.requested:
                     self.automatic_launches.append(self.now_s)
 
@@ -97,8 +115,9 @@ class World(RuleBasedStateMachine):
         self.see()
 
     @precondition(lambda self: self.jobs)
-    @rule(good=st.sampled_from([True, True, True, False]), useless=st.booleans())
-    def job_ends(self, good, useless):
+    @rule(good=st.sampled_from([True, True, True, False]), useless=st.booleans(), kind=KINDS)
+    def job_ends(self, good, useless, kind):
+        self.kind = kind
         number, action = next(iter(self.jobs.items()))
         del self.jobs[number]
         self.see(finished=Finished(job=number, result=self.result(action, good, useless)))
@@ -106,7 +125,7 @@ class World(RuleBasedStateMachine):
     def result(self, action, good, useless):
         if isinstance(action, Launch):
             if not good:
-                sad = failure(retry_helps=not useless, at_s=self.now_s)
+                sad = failure(self.kind, retry_helps=not useless, at_s=self.now_s)
                 return LaunchFailed(failure=sad, temporary=useless)
             self.number += 1
             self.engine = replace(ENGINE, id=f"{self.number}:1", pid=self.number, start=self.number)
@@ -115,7 +134,8 @@ class World(RuleBasedStateMachine):
             if not good:
                 return StopFailed(message="Docker is away")
             self.engine = None
-            return StopDone(report=REPORT, diagnosis=action.failure)
+            diagnosed = None if action.failure is None else replace(action.failure, kind=self.kind)
+            return StopDone(report=REPORT, diagnosis=diagnosed)
         if isinstance(action, WarmPrefixes):
             return WarmDone(results=(proved() if good else cold(),))
         assert isinstance(action, CheckConfiguration)
@@ -148,7 +168,8 @@ class World(RuleBasedStateMachine):
         if kind is RequestKind.MAINTENANCE_OFF and self.jobs:
             return
         self.automatic_launches.clear()
-        self.see(requested=True, request=Request(id=1, kind=kind, digest=digest, found=found))
+        step = KnobStep(knob="max_num_seqs", old=10, new=3, kind=OPERATOR, sentence="asked")
+        self.see(requested=True, request=Request(id=1, kind=kind, digest=digest, found=found, step=step))
 
     @rule()
     def daemon_is_killed_and_started_again(self):
@@ -170,8 +191,8 @@ class World(RuleBasedStateMachine):
         rules = self.policy.supervision
         recent = [at for at in self.automatic_launches if self.now_s - at < rules.attempts_window_s]
         healthy = rules.attempts_window_s / rules.healthy_stretch_s
-        # Launches that a temporary trouble of the runtime ended are spaced by its own wait, not by the breaker.
-        assert len(recent) <= rules.attempts + healthy + 40
+        # A temporary trouble of the runtime and each daemon's start are counted by the same budget.
+        assert len(recent) <= rules.ladder.boots + healthy + 40
 
     def teardown(self):
         """Whatever happened: once the world behaves, the engine serves, or rigd says why it does not."""

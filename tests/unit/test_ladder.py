@@ -1,0 +1,240 @@
+"""The ladder: which rung comes next, from the engine as it is, and where it ends."""
+
+from dataclasses import replace
+
+import pytest
+from supervise import NOW_S, POLICY, REPORT, RULES, WISH, failure, finished, load, status, vitals
+
+from rigd.rig.schema import Ladder, Rig
+from rigd.supervise import knobs
+from rigd.supervise.decide import decide
+from rigd.supervise.ladder import Move, Remedy, next_rung
+from rigd.supervise.overlay import KnobStep, apply
+from rigd.supervise.state import (
+    GiveUp,
+    Observation,
+    Request,
+    RequestKind,
+    State,
+    StopDone,
+    StopEngine,
+    UseOverlay,
+)
+
+LIMITS = Ladder()
+SET_LENGTH = Remedy(knob="max_model_len", change="set", value=34736)
+
+
+def road(kind, engine, remedies=(), limits=LIMITS):
+    """Walk a road to its end and return the turns."""
+    turns = []
+    for _ in range(50):
+        rung = next_rung(kind, remedies, engine, WISH, limits, restarts=99)
+        if rung.move is not Move.TURN:
+            return turns, rung.move
+        turns.append((rung.knob, rung.new))
+        engine = knobs.write(engine, rung.knob, rung.new)
+    raise AssertionError("the road does not end")
+
+
+def test_out_of_memory_road_goes_seqs_batched_tokens_utilization_depth_off():
+    turns, end = road("oom_sampler_warmup", WISH)
+
+    assert turns == [
+        ("max_num_seqs", 5),
+        ("max_num_seqs", 2),
+        ("max_num_batched_tokens", 2048),
+        ("max_num_batched_tokens", 1024),
+        ("gpu_memory_utilization", 0.9),
+        ("gpu_memory_utilization", 0.88),
+        ("gpu_memory_utilization", 0.86),
+        ("speculative.num_speculative_tokens", 2),
+        ("speculative.num_speculative_tokens", 1),
+        ("speculative", None),
+    ]
+    assert end is Move.STOP
+
+
+def test_pool_pinned_in_bytes_is_scaled_instead_of_the_share_of_memory():
+    pinned = knobs.write(WISH, "kv_cache_memory_bytes", 13_000_000_000)
+    rung = next_rung("oom_cudagraph", (), pinned, pinned, LIMITS, restarts=0)
+
+    assert (rung.knob, rung.new) == ("kv_cache_memory_bytes", 12_350_000_000)
+
+
+def test_number_in_the_message_is_jumped_to():
+    long = knobs.write(WISH, "max_model_len", 262144)
+    rung = next_rung("kv_small", (SET_LENGTH,), long, long, LIMITS, restarts=0)
+
+    assert (rung.knob, rung.old, rung.new) == ("max_model_len", 262144, 34736)
+
+
+def test_nothing_is_turned_below_its_floor():
+    low = Remedy(knob="max_model_len", change="set", value=4096)
+
+    assert next_rung("kv_small", (low,), WISH, WISH, LIMITS, restarts=0).move is Move.STOP
+
+
+def test_restart_comes_first_where_it_may_help_and_is_bounded():
+    moves = [next_rung("engine_stalled", (), WISH, WISH, LIMITS, restarts=count).move for count in range(5)]
+
+    assert moves == [Move.RESTART] * 3 + [Move.TURN] * 2
+
+
+def test_work_for_a_person_is_no_rung():
+    fix = Remedy(knob="weights", change="fix")
+
+    assert next_rung("weights_corrupt", (fix,), WISH, WISH, LIMITS, restarts=0).move is Move.STOP
+
+
+def test_disabled_ladder_only_restarts():
+    off = Ladder(enabled=False)
+
+    assert next_rung("oom_profile", (), WISH, WISH, off, restarts=0).move is Move.STOP
+    assert next_rung("engine_stalled", (), WISH, WISH, off, restarts=0).move is Move.RESTART
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("no_such", 1),
+        ("docker.shm_size", "16gb"),
+        ("max_num_seqs", 0),
+        ("max_num_seqs", "many"),
+        ("extra", 1),
+    ],
+)
+def test_knob_that_does_not_exist_or_a_value_it_cannot_have_is_refused(knob, value):
+    with pytest.raises(knobs.UnknownKnobError, match=knob):
+        knobs.write(WISH, knob, value)
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("max_num_seqs", 5),
+        ("environment.NCCL_P2P_DISABLE", "1"),
+        ("speculative.num_speculative_tokens", 1),
+        ("enforce_eager", True),
+    ],
+)
+def test_knob_written_is_read_back(knob, value):
+    assert knobs.read(knobs.write(WISH, knob, value), knob) == value
+
+
+def test_overlay_turns_the_knobs_in_order_and_leaves_the_rest():
+    steps = (
+        KnobStep(knob="max_num_seqs", old=10, new=5, kind="k", sentence="s"),
+        KnobStep(knob="speculative", old="mtp", new=None, kind="k", sentence="s"),
+    )
+
+    engine = apply(Rig(name="r", engine=WISH), steps).engine
+
+    assert (engine.arguments.max_num_seqs, engine.arguments.speculative) == (5, None)
+    assert engine.model == WISH.model
+
+
+# --- what the supervisor makes of it ---
+
+
+def oom(**changes):
+    return failure("oom_sampler_warmup", retry_helps=False, **changes)
+
+
+def cleaned_up(now, what=None):
+    return decide(now, finished(StopDone(report=REPORT, diagnosis=what or oom())), POLICY, now_s=NOW_S)
+
+
+def test_turned_knob_is_in_the_stored_status_with_its_reason_before_the_next_start():
+    decision = cleaned_up(status(State.STOPPING))
+
+    step = decision.status.overlay[0]
+    assert (decision.status.state, str(step), step.kind) == (
+        State.BACKOFF,
+        "max_num_seqs 10 -> 5",
+        "oom_sampler_warmup",
+    )
+    assert decision.actions == (UseOverlay(steps=decision.status.overlay),)
+    assert decision.status.overlay_basis == POLICY.basis
+
+
+def test_ladder_that_is_spent_gives_up_and_lists_what_was_tried():
+    step = KnobStep(knob="max_num_seqs", old=10, new=2, kind="bad_cli", sentence="s")
+    decision = cleaned_up(status(State.STOPPING, overlay=(step,)), failure("bad_cli", retry_helps=False))
+
+    assert decision.status.gave_up is GiveUp.LADDER
+    assert "max_num_seqs 10 -> 2" in decision.status.reason
+
+
+def test_boots_of_a_window_are_limited_whatever_the_road_offers():
+    boots = tuple(NOW_S - age for age in range(RULES.ladder.boots))
+    decision = cleaned_up(status(State.STOPPING, boots=boots))
+
+    assert (decision.status.state, decision.status.gave_up) == (State.FAILED, GiveUp.BOOTS)
+
+
+TURNED = KnobStep(knob="max_num_seqs", old=10, new=5, kind="oom_sampler_warmup", sentence="s")
+
+
+def long_ready(**changes):
+    calm = vitals(load=load(kv_usage=0.1))
+    return status(State.READY, overlay=(TURNED,), ready_s=NOW_S - 600, vitals=calm, **changes)
+
+
+def test_after_a_long_healthy_stretch_with_room_the_newest_change_is_tried_without():
+    decision = decide(long_ready(), Observation(), POLICY, now_s=NOW_S)
+
+    assert (decision.status.trial, decision.status.overlay) == (TURNED, ())
+    assert [type(action) for action in decision.actions] == [StopEngine, UseOverlay]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ready_s": NOW_S - 400},
+        {"vitals": vitals(load=load(running=1, kv_usage=0.1))},
+        {"vitals": vitals(load=load(kv_usage=0.9))},
+        {"trials_failed": 1},
+        {"overlay": (replace(TURNED, kind="operator"),)},
+    ],
+    ids=["too-soon", "busy", "no-room", "doubled-stretch", "operators-own"],
+)
+def test_no_trial_without_room_time_or_right(changes):
+    now = replace(long_ready(), **changes)
+
+    assert decide(now, Observation(), POLICY, now_s=NOW_S).actions == ()
+
+
+def test_failed_trial_brings_the_change_back_and_doubles_the_stretch():
+    decision = cleaned_up(status(State.STOPPING, trial=TURNED))
+
+    assert (decision.status.overlay, decision.status.trial, decision.status.trials_failed) == (
+        (TURNED,),
+        None,
+        1,
+    )
+    assert decision.status.retry_s == NOW_S
+
+
+def test_trial_that_lasts_a_healthy_stretch_has_held():
+    tried = status(State.READY, trial=TURNED, ready_s=NOW_S - RULES.healthy_stretch_s)
+
+    assert decide(tried, Observation(), POLICY, now_s=NOW_S).status.trial is None
+
+
+def test_operators_knob_restarts_a_serving_engine_into_it():
+    step = replace(TURNED, kind="operator")
+    request = Request(id=1, kind=RequestKind.SET, step=step)
+
+    decision = decide(status(State.READY), Observation(request=request), POLICY, now_s=NOW_S)
+
+    assert (decision.status.state, decision.status.overlay) == (State.STOPPING, (step,))
+    assert "max_num_seqs 10 -> 5" in decision.replies[0].message
+
+
+def test_clearing_an_empty_overlay_says_so():
+    request = Request(id=1, kind=RequestKind.OVERLAY_CLEAR)
+
+    decision = decide(status(State.READY), Observation(request=request), POLICY, now_s=NOW_S)
+
+    assert (decision.actions, decision.replies[0].ok) == ((), True)
