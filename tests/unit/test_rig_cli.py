@@ -113,4 +113,5 @@ def test_check_answers_with_its_exit_code(monkeypatch, accepted, code, words):
 def test_every_command_has_an_example_in_its_help(app):
     for command in app.registered_commands:
         name = command.name or command.callback.__name__
-        assert "Example: rigd" in run(app, name, "--help").stdout
+        about = " ".join(run(app, name, "--help").stdout.split())
+        assert "Example: rigd " in about

@@ -31,14 +31,10 @@ def said(path: Path) -> str:
         findings = version_findings(loaded.rig)
         if wrong := errors(findings):
             raise loaded.refusal(wrong)
-        told = [f"{loaded.place(item.key)}: {item}" for item in (*loaded.warnings, *findings)]
-        return "\n".join(told).replace(str(path), "FILE")
+        text = "\n".join(f"{loaded.place(item.key)}: {item}" for item in (*loaded.warnings, *findings))
     except RigdError as error:
-        return (
-            explain(error)
-            if error.exit_code is ExitCode.USAGE
-            else "not told as a wrong file".replace(str(path), "FILE")
-        )
+        text = explain(error) if error.exit_code is ExitCode.USAGE else "not told as a wrong file"
+    return text.replace(str(path), "FILE")
 
 
 @pytest.fixture
