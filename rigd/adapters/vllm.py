@@ -31,6 +31,9 @@ __all__ = [
 BODY_LIMIT_BYTES = 16 << 20
 """Largest answer that is read, in bytes; a long completion is far below it."""
 
+PAGE_LIMIT_BYTES = 512 << 10
+"""Most of a metrics page that is remembered."""
+
 DETAIL_LIMIT = 500
 """Most characters of another program's text that are kept."""
 
@@ -111,6 +114,8 @@ class VllmClient:
     """Asks one engine; connections are kept alive between questions."""
 
     def __init__(self, base_url: str, *, model: str, api_key: str | None) -> None:
+        self.last_metrics: tuple[float, bytes] | None = None
+        """When `/metrics` last answered (Unix seconds), and what it said; kept for when the engine is gone."""
         self._model = model
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         # A proxy of the environment is for the way out, never for this box or its tailnet.
@@ -144,6 +149,7 @@ class VllmClient:
         reply = await self._ask("GET", "/metrics", timeout_s=timeout_s)
         if reply.failure is not None or reply.status != _OK_STATUS:
             return None
+        self.last_metrics = (time.time(), reply.body[:PAGE_LIMIT_BYTES])
         return parse_counters(reply.body)
 
     async def complete(self, prompt: str, max_tokens: int, timeout_s: float) -> Completion:

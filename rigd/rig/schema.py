@@ -423,6 +423,10 @@ class Logs(Model):
     """Size at which a start's log is rotated; one older part is kept."""
     keep_events: Annotated[int, Field(ge=100)] = 20_000
     """Journal entries kept."""
+    keep_incidents: Annotated[int, Field(ge=1)] = 20
+    """Incidents kept (`rigd incidents`); each is at most 4 MiB."""
+    keep_incidents_days: Annotated[float, Field(gt=0)] = 60.0
+    """How long an incident is kept. Days."""
 
 
 class PrivateUrl(Secret[str]):

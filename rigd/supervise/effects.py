@@ -16,9 +16,9 @@ from rigd.adapters.store import Store
 from rigd.adapters.vllm import VllmClient
 from rigd.errors import RigdError, explain, hint_of
 from rigd.runtime import startlog
-from rigd.runtime.base import EngineRef, Presence, Runtime, RuntimeUnavailableError
+from rigd.runtime.base import CheckReport, EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
-from rigd.supervise.ending import end_engine
+from rigd.supervise.ending import AfterStop, BeforeStop, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
@@ -78,6 +78,8 @@ class EngineEffects:
         self.plan = plan
         """What is in effect: the wish, and the overlay on top."""
         self.runtime = make_runtime(plan)
+        self.before_stop: BeforeStop | None = None
+        self.after_stop: AfterStop | None = None
         self._plans = {plan.spec.digest: plan}
         self._make_runtime = make_runtime
         self._store = store
@@ -230,6 +232,8 @@ class EngineEffects:
             state_dir=self._state_dir,
             store=self._store,
             now=self._now,
+            before_stop=self.before_stop,
+            after_stop=self.after_stop,
         )
 
     async def _warm(self) -> WarmDone:
@@ -241,11 +245,13 @@ class EngineEffects:
             await self._store.record_warm(start, result.prefix, result.at_s, text)
         return done
 
+    async def check(self, plan: Plan) -> CheckReport:
+        """Ask the engine's own parser about a plan, without touching a running engine."""
+        limit_s = plan.rig.supervision.deadlines.check_s
+        return await self._make_runtime(plan).check(plan.spec, deadline_s=limit_s)
+
     async def _check(self, action: CheckConfiguration) -> CheckDone:
-        plan = self._plans[action.digest]
-        report = await self._make_runtime(plan).check(
-            plan.spec, deadline_s=plan.rig.supervision.deadlines.check_s
-        )
+        report = await self.check(self._plans[action.digest])
         return CheckDone(accepted=report.accepted, message=report.message)
 
     def _begin_canary(self, action: SendCanary) -> None:
@@ -364,6 +370,11 @@ class EngineEffects:
                 return
             self._report(Observation(exited=Exited(engine=ref.id, exit=gone)))
             return
+
+    @property
+    def client(self) -> VllmClient:
+        """Client of the engine in hand."""
+        return self._client(self.plan)
 
     def _client(self, plan: Plan) -> VllmClient:
         known = self._clients.get(plan.spec.digest)

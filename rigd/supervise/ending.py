@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,6 +25,12 @@ OURS_KNOWS_BEST = frozenset({"engine_stalled", "garbage_output", "canary_refused
 """What probes saw and no log line says better; the log only adds evidence."""
 
 
+BeforeStop = Callable[[StopEngine], Awaitable[None]]
+"""Takes down what will be gone after the stop. Bounded in time, and never raises."""
+AfterStop = Callable[[StopEngine, StopDone], None]
+"""Told how the stop went; returns at once."""
+
+
 async def end_engine(
     action: StopEngine,
     runtime: Runtime,
@@ -33,8 +39,12 @@ async def end_engine(
     state_dir: Path,
     store: Store,
     now: Callable[[], float],
+    before_stop: BeforeStop | None = None,
+    after_stop: AfterStop | None = None,
 ) -> StopDone | StopFailed:
     """End the engine named, then every other engine of this rig, then their remains."""
+    if before_stop is not None:
+        await before_stop(action)
     try:
         report = StopReport(processes=0, killed=0, survivors=(), took_s=0.0)
         if action.ref is not None:
@@ -55,7 +65,10 @@ async def end_engine(
         gone = action.failure.exit if action.failure is not None else None
         exit_json = None if gone is None else json.dumps(asdict(gone))
         await store.update_start(action.ref.start, ended_s=now(), outcome=outcome, exit_json=exit_json)
-    return StopDone(report=report, diagnosis=diagnosis)
+    done = StopDone(report=report, diagnosis=diagnosis)
+    if after_stop is not None:
+        after_stop(action, done)
+    return done
 
 
 async def _diagnosis(failure: Failure, state_dir: Path) -> Failure:
