@@ -12,15 +12,18 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 import rigd
-from rigd.adapters.gpu import GpuCard, GpuReader
+from rigd.adapters.gpu import GpuCard, GpuReader, GpuReadings
 from rigd.adapters.store import Store
 from rigd.errors import RigdError, explain, hint_of
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, RuntimeUnavailableError
 from rigd.settings import Settings
+from rigd.supervise import knobs
+from rigd.supervise.climb import OPERATOR
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.live import Board, Live
 from rigd.supervise.loop import Supervisor
+from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import load_plan
 from rigd.supervise.report import Surroundings, status_document
 from rigd.supervise.state import Entry, Reply, RequestKind, State
@@ -47,6 +50,8 @@ class DaemonBackend:
     ) -> None:
         self.trouble: str | None = None
         """What keeps the daemon from its work, in a sentence."""
+        self.host: Callable[[], list[dict[str, Any]]] = list
+        """Returns what is wrong with the host."""
         self._supervisor = supervisor
         self._effects = effects
         self._store = store
@@ -74,6 +79,7 @@ class DaemonBackend:
             started_s=self._started_s,
             store_problem=self._store.problem,
             gpus=self._gpu_documents,
+            host=self.host(),
             trouble=self.trouble,
         )
         return status_document(
@@ -93,8 +99,11 @@ class DaemonBackend:
                 message = "the rig file has another name: an engine under the old name would be forgotten"
                 hint = "rigd stop, then start the daemon again"
                 return Reply(request=0, ok=False, message=message, hint=hint)
-            self._effects.offer(plan)
-            digest = plan.spec.digest
+            if (
+                plan.spec.digest != self._effects.wish.spec.digest
+            ):  # The same file keeps what is changed on top.
+                self._effects.offer(plan)
+                digest = plan.spec.digest
         found: tuple[EngineRef, ...] = ()
         if kind is RequestKind.MAINTENANCE_OFF:
             try:
@@ -102,6 +111,29 @@ class DaemonBackend:
             except RuntimeUnavailableError as error:
                 return Reply(request=0, ok=False, message=explain(error), hint=hint_of(error))
         return await self._supervisor.request(kind, digest=digest, found=found)
+
+    async def set_knob(self, knob: str, value: str) -> Reply:
+        """Turn a knob for an operator; what the schema or the engine's parser refuses changes nothing."""
+        effects, overlay = self._effects, self._supervisor.status.overlay
+        try:
+            new = _scalar(value)
+            old = knobs.read(effects.plan.rig.engine, knob)
+            step = KnobStep(
+                knob=knob,
+                old=old if isinstance(old, str | int | float | bool) else None,
+                new=new,
+                kind=OPERATOR,
+                sentence="set by the operator",
+                at_s=self._now(),
+            )
+            plan = effects.wish.with_overlay((*overlay, step))
+        except (knobs.UnknownKnobError, RigdError) as error:
+            return Reply(request=0, ok=False, message=explain(error), hint="rigd rig schema")
+        report = await effects.check(plan)
+        if report.accepted is False:
+            message = f"the engine's parser refuses {step}: {report.message}"
+            return Reply(request=0, ok=False, message=message, hint="nothing was changed")
+        return await self._supervisor.request(RequestKind.SET, step=step)
 
     async def wait(self, states: frozenset[State], timeout_s: float) -> bool:
         """Return True as soon as the state is one of `states`."""
@@ -163,12 +195,13 @@ class DaemonBackend:
         """Call `listener` with every item from now on (a foreground command in this process)."""
         self._listeners.append(listener)
 
-    async def read_gpus(self) -> None:
+    async def read_gpus(self) -> GpuReadings:
         """Read the cards once; a card or driver in trouble is data, not an error."""
         readings = await self._gpus.read()
         self._gpu_documents = [_gpu(card) for card in readings.cards]
         if readings.problem is not None and not readings.absent:
             self._gpu_documents.append({"index": None, "problem": readings.problem.message})
+        return readings
 
     def _live_changed(self, live: Live | None) -> None:
         self._tell({"type": "live", "status": self.status(), "live": None if live is None else asdict(live)})
@@ -213,6 +246,17 @@ class _Subscriber:
                     yield self._queue.popleft()
         finally:
             self._gone(self)
+
+
+def _scalar(text: str) -> knobs.Scalar:
+    """Return a value as typed: a number, true or false, `default` for None, else the text itself."""
+    if text == "default":
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float | bool) else text
 
 
 def _gpu(card: GpuCard) -> dict[str, Any]:

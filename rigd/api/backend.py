@@ -26,6 +26,10 @@ class Backend(Protocol):
         """Post a request to the loop and return its answer; `reload` reads the rig file again first."""
         ...
 
+    async def set_knob(self, knob: str, value: str) -> Reply:
+        """Change one setting on top of the rig file, if the engine's own parser accepts it."""
+        ...
+
     async def wait(self, states: frozenset[State], timeout_s: float) -> bool:
         """Return True as soon as the state is one of `states`, False when the time is over."""
         ...

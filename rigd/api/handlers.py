@@ -15,7 +15,7 @@ from rigd.api.connections import connection_of
 from rigd.api.logs import TAIL_LIMIT, last_lines
 from rigd.api.streams import Stream, StreamSlots, event_lines, live_lines, log_bytes
 from rigd.errors import RigdError
-from rigd.supervise.state import RequestKind, State
+from rigd.supervise.state import Reply, RequestKind, State
 
 NDJSON = "application/x-ndjson"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -151,12 +151,29 @@ async def maintenance(request: Request, context: Context) -> Response:
     return await _act(context, kind, reload=False)
 
 
+async def set_knob(request: Request, context: Context) -> Response:
+    """Change one setting on top of the rig file."""
+    body = await _body(request)
+    knob, value = body.get("knob"), body.get("value")
+    if not isinstance(knob, str) or not isinstance(value, str):
+        raise BadRequestError(
+            "'knob' and 'value' must be texts", hint='send {"knob": "max_num_seqs", "value": "5"}'
+        )
+    async with asyncio.timeout(ACT_LIMIT_S):
+        reply = await context.backend.set_knob(knob, value)
+    return _replied(reply)
+
+
 async def _act(context: Context, kind: RequestKind, *, reload: bool) -> Response:
     try:
         async with asyncio.timeout(ACT_LIMIT_S):
             reply = await context.backend.act(kind, reload=reload)
     except TimeoutError as error:
         raise BusyError(f"'{kind.value}' was not answered in time", hint="`rigd status` says why") from error
+    return _replied(reply)
+
+
+def _replied(reply: Reply) -> Response:
     if not reply.ok:
         raise RefusedByLoopError(reply.message, hint=reply.hint)
     return JSONResponse({"ok": True, "message": reply.message, "hint": reply.hint})

@@ -43,4 +43,6 @@ ROUTES = (
     _change("/v1/actions/restart", handlers.action(RequestKind.RESTART, reload=True)),
     _change("/v1/actions/warm", handlers.action(RequestKind.WARM, reload=False)),
     _change("/v1/maintenance", handlers.maintenance),
+    _change("/v1/overlay", handlers.set_knob),
+    _change("/v1/overlay/clear", handlers.action(RequestKind.OVERLAY_CLEAR, reload=False)),
 )

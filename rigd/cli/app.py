@@ -104,6 +104,14 @@ MOUNTS = (
         about="What is this log: class, evidence, remedy.",
         examples=("rigd classify engine.log", "docker logs vllm 2>&1 | rigd classify --json"),
     ),
+    Mount(
+        name="set",
+        module="rigd.cli.overlay",
+        attribute="set_knob",
+        about="Change one setting on top of the rig file, and restart into it.",
+        examples=("rigd set max_num_seqs 5", "rigd set enforce_eager true"),
+    ),
+    Mount(name="overlay", module="rigd.cli.overlay", attribute="app", about="What rigd changed, and why."),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )
 

@@ -30,6 +30,7 @@ COLOURS = {
     "backoff": RED,
     "maintenance": YELLOW,
 }
+HOST_COLOURS = {"info": DIM, "warning": YELLOW, "error": RED}
 LABEL_WIDTH = 9
 DAY_S, HOUR_S, MINUTE_S = 86400, 3600, 60
 TENTHS_S = 10
@@ -225,6 +226,15 @@ def _gpus(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]
         yield ", ".join(parts)
 
 
+def _host(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
+    for finding in document.get("host") or []:
+        since = f", since {clock(finding['since_s'], document['now_s'])}"
+        colour = HOST_COLOURS.get(finding["severity"], RED)
+        yield f"{paint(printable(finding['sentence']), colour)} ({finding['class']}{since})"
+        if finding["severity"] != "info" or finding["blocks"]:
+            yield f"  -> {printable(finding['hint'])}"
+
+
 def _failure(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
     failure = document.get("failure")
     attempts = document.get("attempts") or {}
@@ -241,6 +251,11 @@ def _failure(document: Document, paint: Callable[[str, str], str]) -> Iterator[s
         yield f"{attempts['failed']} of {attempts['limit']} failures allowed within {window}"
     if document.get("gave_up"):
         yield paint(f"gave up: {printable(document['gave_up'])}", RED)
+
+
+def _overlay(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
+    for step in document.get("overlay") or []:
+        yield paint(printable(f"{step['text']} ({step['kind']}, start {step['start']})"), YELLOW)
 
 
 def _configuration(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
@@ -277,8 +292,10 @@ SECTIONS: tuple[tuple[str, Callable[[Document, Callable[[str, str], str]], Itera
     ("health", _health),
     ("prefixes", _warm),
     ("gpu", _gpus),
+    ("host", _host),
     ("failure", _failure),
     ("rig file", _configuration),
+    ("changed", _overlay),
     ("store", _store),
     ("daemon", _daemon),
     ("next", _next),

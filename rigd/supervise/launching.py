@@ -26,6 +26,9 @@ SPEC = TypeAdapter(LaunchSpec)
 GATE_KINDS = {"port": "port_in_use", "gpu": "gpu_mem_busy", "disk": "disk_full", "shm": "shm_exhausted"}
 """The catalogue's class for a gate that stays shut; `tree` has its own."""
 
+HOST_GATE = "host:"
+"""Begins the name of the gate that the host's watch shuts; the finding's class follows."""
+
 
 class CancelledLaunchError(Exception):
     """The launch is no longer wanted; raised inside the runtime by the progress callback."""
@@ -55,7 +58,9 @@ class LaunchJob:
         try:
             shut = await self._open_gates()
             if shut is not None:
-                return LaunchFailed(failure=self._gate_failure(shut, start))
+                # No start helps a broken host, and none is to blame for it: the wish stays, the breaker too.
+                broken = shut.name.startswith(HOST_GATE)
+                return LaunchFailed(failure=self._gate_failure(shut, start), temporary=broken)
             return await self._create(start)
         except RuntimeUnavailableError as error:
             return LaunchFailed(failure=self._failure("runtime_unavailable", error, start), temporary=True)
@@ -74,7 +79,7 @@ class LaunchJob:
         await self.runtime.sweep()
         while True:
             reports = await check_gates(self.plan.spec, self.plan.rig.gates, self.runtime)
-            shut = next((report for report in reports if not report.open), None)
+            shut = self.board.hold or next((report for report in reports if not report.open), None)
             if shut is None or time.monotonic() >= deadline_s:
                 return shut
             self._stop_if_cancelled()
@@ -113,7 +118,8 @@ class LaunchJob:
             raise CancelledLaunchError("the launch is no longer wanted")
 
     def _gate_failure(self, shut: GateReport, start: int) -> Failure:
-        kind = GATE_KINDS.get(shut.name.split(":")[0], f"gate_{shut.name}")
+        gate, _, detail = shut.name.partition(":")
+        kind = detail if shut.name.startswith(HOST_GATE) else GATE_KINDS.get(gate, f"gate_{shut.name}")
         return Failure(
             kind=kind, sentence=_sentence(shut.detail), hint=shut.hint, at_s=self.now(), start=start
         )

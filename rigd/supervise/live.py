@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rigd.supervise.phases import Progress, after_line, durations, remaining_s
+
+if TYPE_CHECKING:
+    from rigd.runtime.base import GateReport
 
 POLL_S = 0.25
 READ_BYTES = 1 << 20
@@ -28,6 +32,8 @@ class Board:
 
     def __init__(self) -> None:
         self.live: Live | None = None
+        self.hold: GateReport | None = None
+        """What the host's watch says against a start; a launch waits while it says something."""
         self._listeners: list[Callable[[Live | None], None]] = []
 
     def on_change(self, listener: Callable[[Live | None], None]) -> None:

@@ -15,6 +15,7 @@ from rigd.runtime.base import EngineRef
 from rigd.supervise.decide import decide
 from rigd.supervise.health import Vitals
 from rigd.supervise.moves import Policy
+from rigd.supervise.overlay import KnobStep
 from rigd.supervise.state import (
     Action,
     Decision,
@@ -95,6 +96,7 @@ class Supervisor:
         *,
         digest: str | None = None,
         found: tuple[EngineRef, ...] = (),
+        step: KnobStep | None = None,
         why: str = "asked",
     ) -> Reply:
         """Ask for something and return the answer that the deciding loop gives."""
@@ -104,7 +106,9 @@ class Supervisor:
         number = self._requests
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        self.observe(Observation(request=Request(id=number, kind=kind, digest=digest, found=found, why=why)))
+        self.observe(
+            Observation(request=Request(id=number, kind=kind, digest=digest, found=found, step=step, why=why))
+        )
         try:
             return await asyncio.wait_for(future, REPLY_DEADLINE_S)
         except TimeoutError:

@@ -27,6 +27,8 @@ class Surroundings:
     store_problem: str | None
     gpus: Sequence[dict[str, Any]] = ()
     """One reading a card, already as JSON."""
+    host: Sequence[dict[str, Any]] = ()
+    """What is wrong with the host, as JSON, the gravest first."""
     trouble: str | None = None
     """What keeps the daemon itself from working, for example a Docker that does not answer."""
 
@@ -56,6 +58,7 @@ def status_document(
         "warm": [asdict(result) for result in status.warm],
         "health": _health(status, now_s=now_s),
         "gpus": list(around.gpus),
+        "host": list(around.host),
         "store": {"problem": around.store_problem},
         "configuration": {
             "path": str(plan.path),

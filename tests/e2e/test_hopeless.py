@@ -82,14 +82,17 @@ def test_truncated_weights_are_named(rig, lab_models, tmp_path):
     assert rig.launches() <= rig.settings["supervision"]["attempts"]
 
 
-def test_context_longer_than_the_kv_pool_states_the_number_that_fits(rig):
-    rig.settings["engine"]["arguments"] |= {"max_model_len": 32768, "extra": {"num-gpu-blocks-override": 64}}
+def test_context_longer_than_the_kv_pool_serves_with_the_number_that_fits(rig):
+    rig.settings["engine"]["arguments"] |= {"max_model_len": 32768, "extra": {"num-gpu-blocks-override": 128}}
+    rig.start_daemon()
 
-    status = give_up(rig)
+    status = rig.wait("ready", deadline_s=300)
 
-    assert status["failure"]["kind"] == "kv_small"
-    assert "32,768" in status["reason"] or "32768" in status["reason"]
-    assert rig.launches() == 1
+    turned = next(event for event in rig.events() if event["kind"] == "overlay")
+    print(f"\n{rig.launches()} launches: {turned['message']}")
+    assert rig.launches() == 2
+    assert status["overlay"][0]["kind"] == "kv_small"
+    assert (status["overlay"][0]["old"], status["overlay"][0]["new"] < 32768) == (32768, True)
 
 
 def test_engine_that_is_healthy_but_cannot_serve_is_never_ready_and_given_up(rig, lab_models):

@@ -132,6 +132,9 @@ class FakeBackend:
         self.entries.append(entry)
         self._tell({"type": "event", "event": entry, "status": self.document})
 
+    async def set_knob(self, knob, value):
+        return Reply(request=0, ok=True, message=f"{knob} {value}")
+
     async def act(self, kind: RequestKind, *, reload: bool) -> Reply:
         self.asked.append((kind, reload))
         if self.after and self.after[0][0] == 0.0:
