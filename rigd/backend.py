@@ -21,6 +21,7 @@ from rigd.settings import Settings
 from rigd.supervise import knobs
 from rigd.supervise.climb import OPERATOR
 from rigd.supervise.effects import EngineEffects
+from rigd.supervise.incidents import Incidents
 from rigd.supervise.live import Board, Live
 from rigd.supervise.loop import Supervisor
 from rigd.supervise.overlay import KnobStep
@@ -44,12 +45,15 @@ class DaemonBackend:
         store: Store,
         board: Board,
         gpus: GpuReader,
+        incidents: Incidents,
         *,
         settings: Settings,
         now: Callable[[], float],
     ) -> None:
         self.trouble: str | None = None
         """What keeps the daemon from its work, in a sentence."""
+        self.incidents = incidents
+        """What was kept of each failure."""
         self.host: Callable[[], list[dict[str, Any]]] = list
         """Returns what is wrong with the host."""
         self._supervisor = supervisor

@@ -10,6 +10,7 @@ import contextlib
 import random
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rigd import log
 from rigd.adapters import systemd
 from rigd.adapters.clock import Clock, boot_id
 from rigd.adapters.gpu import GpuReader
+from rigd.adapters.kernel_log import KernelLog
 from rigd.adapters.store import Store
 from rigd.api.app import make_app
 from rigd.api.server import serve
@@ -30,6 +32,8 @@ from rigd.runtime.base import EngineRef, Runtime, RuntimeUnavailableError
 from rigd.runtime.factory import make_runtime
 from rigd.settings import Settings
 from rigd.supervise.effects import EngineEffects
+from rigd.supervise.host_watch import HostWatch, Supervised
+from rigd.supervise.incidents import Incidents
 from rigd.supervise.live import Board
 from rigd.supervise.loop import Supervisor
 from rigd.supervise.plan import Plan, load_plan
@@ -123,11 +127,22 @@ class Daemon:
         )
         if self._on_event is not None:
             backend.listen(self._on_event)
-        schedule = self._schedule(supervisor, effects, store, backend)
+        host = HostWatch(
+            store,
+            board,
+            kernel=KernelLog(),
+            journal=effects.journal,
+            look=lambda: Supervised(status=supervisor.status, plan=effects.plan),
+            now=self._clock.now_s,
+            boot=boot_id(),
+        )
+        backend.host = lambda: host.findings
+        schedule = self._schedule(supervisor, effects, store, backend, host)
         tasks = [
             asyncio.create_task(serve(make_app(backend, listening.policy), listening), name="api"),
             asyncio.create_task(self._supervise(supervisor, effects, store, backend), name="supervisor"),
             asyncio.create_task(self._feed_watchdog(supervisor), name="watchdog"),
+            asyncio.create_task(host.run(), name="host"),
         ]
         restore = self._handle_signals(supervisor, backend)
         code = ExitCode.DONE
@@ -226,7 +241,12 @@ class Daemon:
         )
 
     def _schedule(
-        self, supervisor: Supervisor, effects: EngineEffects, store: Store, backend: DaemonBackend
+        self,
+        supervisor: Supervisor,
+        effects: EngineEffects,
+        store: Store,
+        backend: DaemonBackend,
+        host: HostWatch,
     ) -> AsyncIOScheduler:
         """Everything periodic: re-warm, watched files, retention, GPU readings, store recovery."""
         schedule = AsyncIOScheduler(timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1})
@@ -244,6 +264,9 @@ class Daemon:
             await store.prune(logs.keep_events, logs.keep_starts)
             await asyncio.to_thread(startlog.prune, self._settings.state_dir, logs.keep_starts)
 
+        async def look_at_host() -> None:
+            await host.on_readings(await backend.read_gpus())
+
         self._files_changed(
             self._plan
         )  # From here on: what changes before the first warm-up is warmed twice.
@@ -252,7 +275,7 @@ class Daemon:
             schedule.add_job(rewarm, "interval", seconds=every_s, args=("on schedule",), jitter=every_s / 20)
         schedule.add_job(watch_files, "interval", seconds=WATCH_FILES_S)
         schedule.add_job(prune, "interval", seconds=PRUNE_S)
-        schedule.add_job(backend.read_gpus, "interval", seconds=GPU_READ_S)
+        schedule.add_job(look_at_host, "interval", seconds=GPU_READ_S, next_run_time=datetime.now(UTC))
         schedule.add_job(store.flush, "interval", seconds=STORE_FLUSH_S)
         return schedule
 

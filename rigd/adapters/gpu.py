@@ -22,6 +22,7 @@ _MIB = 1024 * 1024
 _MEMORY_V2 = 0x02000028
 _RECOVERY_FIELD = 230
 _TEMPERATURE_GPU = 0
+_CLOCK_SM = 1
 
 
 class GpuFault(enum.StrEnum):
@@ -73,6 +74,8 @@ class GpuCard:
     memory_free_mib: int | None = None
     utilization: int | None = None
     """Percent of the last sample in which the card was busy."""
+    clock_mhz: int | None = None
+    """Clock of the processors now."""
     temperature_c: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
@@ -259,6 +262,7 @@ def _card(nvml: Any, index: int) -> GpuCard:
         memory_used_mib=None if memory is None else int(memory.used) // _MIB,
         memory_free_mib=None if memory is None else int(memory.free) // _MIB,
         utilization=None if rates is None else int(rates.gpu),
+        clock_mhz=ask(lambda card: int(nvml.nvmlDeviceGetClockInfo(card, _CLOCK_SM))),
         temperature_c=ask(lambda card: int(nvml.nvmlDeviceGetTemperature(card, _TEMPERATURE_GPU))),
         power_w=None if power is None else power / 1000,
         power_limit_w=None if limit is None else limit / 1000,

@@ -123,6 +123,17 @@ class Store:
         ordered = [found[number] for number in sorted(found)]
         return ordered[-limit:] if newest else ordered[:limit]
 
+    # --- facts ---
+
+    def keep_fact(self, name: str, text: str) -> None:
+        """Keep `text` under a name; on disk together with whatever is written next."""
+        self._behind.keep_fact(name, text)
+
+    async def fact(self, name: str) -> str | None:
+        """Return what an earlier daemon kept under a name."""
+        rows = await self._read("SELECT value FROM facts WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else None
+
     # --- starts and warm-ups ---
 
     async def next_start(self, *, minimum: int = 1) -> int:

@@ -103,6 +103,10 @@ class WriteBehind:
         with self._lock:
             self._add(_Write(statement=(sql, values)))
 
+    def keep_fact(self, name: str, text: str) -> None:
+        """Queue a fact of somebody else's; `status`, `next_start` and `written_s` are the store's own."""
+        self.add(*_set_fact(name, _clean(text)))
+
     def append(self, entries: Iterable[tuple[float, str, str, str | None]]) -> None:
         """Queue journal entries `(at_s, kind, message, data_json)` under the next numbers."""
         with self._lock:

@@ -95,6 +95,15 @@ def evaluate(spec: LaunchSpec, gates: Gates, seen: Readings) -> tuple[GateReport
     return tuple(judge(spec, gates, seen) for judge in _GATES)
 
 
+def uses_card(spec: LaunchSpec, *, index: int | None, uuid: str = "") -> bool:
+    """Whether the engine will use this card (None: any)."""
+    chosen = _chosen(spec)
+    if not _uses_gpus(spec):
+        return False
+    named = index is None or str(index) in chosen or any(uuid.startswith(one) for one in chosen if uuid)
+    return named or not chosen
+
+
 def _tree(spec: LaunchSpec, gates: Gates, seen: Readings) -> GateReport:
     del gates
     if seen.engines:
@@ -243,11 +252,7 @@ def _uses_host_shm(spec: LaunchSpec) -> bool:
 
 def _wanted(cards: tuple[GpuCard, ...], spec: LaunchSpec) -> tuple[GpuCard, ...]:
     """Return the cards that the engine will use: all, unless the rig names some."""
-    if spec.container is not None:
-        chosen = () if isinstance(spec.container.gpus, str) else tuple(map(str, spec.container.gpus))
-    else:
-        visible = dict(spec.environment).get("CUDA_VISIBLE_DEVICES", "")
-        chosen = tuple(part.strip() for part in visible.split(",") if part.strip())
+    chosen = _chosen(spec)
     if not chosen:
         return cards
     named = tuple(
@@ -256,6 +261,14 @@ def _wanted(cards: tuple[GpuCard, ...], spec: LaunchSpec) -> tuple[GpuCard, ...]
         if str(card.index) in chosen or any(card.uuid.startswith(one) for one in chosen)
     )
     return named or cards
+
+
+def _chosen(spec: LaunchSpec) -> tuple[str, ...]:
+    """Return the cards that the rig names, by index or by the beginning of their uuid."""
+    if spec.container is not None:
+        return () if isinstance(spec.container.gpus, str) else tuple(map(str, spec.container.gpus))
+    visible = dict(spec.environment).get("CUDA_VISIBLE_DEVICES", "")
+    return tuple(part.strip() for part in visible.split(",") if part.strip())
 
 
 def _is_busy(card: GpuCard, gates: Gates) -> bool:

@@ -5,6 +5,7 @@
  *     lost N | unknown N                              a card that does not answer
  *     hot N                                           93 degrees, clocks held down
  *     used N MIB | process N PID MIB                  memory of a card, and who has it
+ *     busy N | slow N                                 working; the second at a fraction of its clock
  *     recovery N ACTION                               what the driver says the card needs
  */
 #include <stdio.h>
@@ -17,7 +18,7 @@ enum { CARDS = 2, PROCESSES = 8 };
 static const unsigned long long MIB = 1024ULL * 1024ULL;
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process_t;
-typedef struct { int lost, unknown, hot, recovery; unsigned long long used_mib; unsigned count; process_t processes[PROCESSES]; } card_t;
+typedef struct { int lost, unknown, hot, busy, slow, recovery; unsigned long long used_mib; unsigned count; process_t processes[PROCESSES]; } card_t;
 typedef struct { int missing, mismatched, hang; card_t cards[CARDS]; } state_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
@@ -44,6 +45,8 @@ static state_t look(void) {
         else if (!strcmp(word, "lost")) card->lost = 1;
         else if (!strcmp(word, "unknown")) card->unknown = 1;
         else if (!strcmp(word, "hot")) card->hot = 1;
+        else if (!strcmp(word, "busy")) card->busy = 1;
+        else if (!strcmp(word, "slow")) card->busy = card->slow = 1;
         else if (!strcmp(word, "used")) card->used_mib = (unsigned long long)a;
         else if (!strcmp(word, "recovery")) card->recovery = (int)a;
         else if (!strcmp(word, "process") && card->count < PROCESSES) {
@@ -133,8 +136,15 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, memory_v2_t *memory) {
 
 int nvmlDeviceGetUtilizationRates(void *handle, rates_t *rates) {
     CARD(handle);
-    rates->gpu = card.hot ? 100 : 0;
+    rates->gpu = card.hot || card.busy ? 100 : 0;
     rates->memory = 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(void *handle, unsigned kind, unsigned *megahertz) {
+    (void)kind;
+    CARD(handle);
+    *megahertz = card.slow ? 405 : card.busy ? 1695 : 210;
     return SUCCESS;
 }
 
