@@ -45,8 +45,8 @@ class DaemonBackend:
         store: Store,
         board: Board,
         gpus: GpuReader,
-        incidents: Incidents,
         *,
+        incidents: Incidents,
         settings: Settings,
         now: Callable[[], float],
     ) -> None:

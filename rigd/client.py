@@ -74,6 +74,13 @@ class Client:
         with _Exchange(self, "GET", path, query=query, timeout_s=timeout_s) as answer:
             return answer.body().decode("utf-8", "replace")
 
+    def content(
+        self, path: str, query: Mapping[str, object] | None = None, *, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> bytes:
+        """Return what lies at `path`, as it is."""
+        with _Exchange(self, "GET", path, query=query, timeout_s=timeout_s) as answer:
+            return answer.body()
+
     def documents(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
         """Yield the documents of a stream as they come, until the daemon ends it.
 

@@ -122,8 +122,24 @@ class Daemon:
         supervisor = Supervisor(
             effects.policy, effects, now=self._clock.now_s, jitter=lambda: jitter.uniform(-1.0, 1.0)
         )
+        incidents = Incidents(
+            effects,
+            store,
+            gpus,
+            state_dir=self._settings.state_dir,
+            status=lambda: supervisor.status,
+            token_file=self._settings.token_file,
+        )
+        incidents.attach()
         backend = DaemonBackend(
-            supervisor, effects, store, board, gpus, settings=self._settings, now=self._clock.now_s
+            supervisor,
+            effects,
+            store,
+            board,
+            gpus,
+            incidents=incidents,
+            settings=self._settings,
+            now=self._clock.now_s,
         )
         if self._on_event is not None:
             backend.listen(self._on_event)
@@ -160,6 +176,7 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await effects.close()
+            await incidents.close()
             await gpus.close()
         return code
 

@@ -49,10 +49,31 @@ class Backend(Protocol):
         """Return the last starts and their outcome, newest first."""
         ...
 
+    @property
+    def incidents(self) -> "IncidentReader":
+        """What was kept of each failure."""
+        ...
+
     def log_path(self, start: int | None) -> Path | None:
         """Return the engine's log of a start (None: of the last one), or None when there is none."""
         ...
 
     def metrics(self) -> str:
         """Return the daemon's own metrics as Prometheus text."""
+        ...
+
+
+class IncidentReader(Protocol):
+    """The incidents, seen from the API."""
+
+    async def newest(self, limit: int) -> list[Document]:
+        """Return the incidents, newest first."""
+        ...
+
+    async def show(self, number: int) -> Document | None:
+        """Return one incident with its trail, the end of its log, and what to do next; None: there is none."""
+        ...
+
+    async def bundle(self, number: int) -> bytes | None:
+        """Return one incident as a tar.gz; None: there is none."""
         ...

@@ -27,6 +27,8 @@ ACT_LIMIT_S = 900.0
 """A restart answers after the engine's own parser has looked at the configuration."""
 EVENTS_LIMIT = 1000
 STARTS_LIMIT = 200
+INCIDENTS_LIMIT = 1000
+GZIP = "application/gzip"
 
 
 class BadRequestError(RigdError):
@@ -125,6 +127,35 @@ async def logs(request: Request, context: Context) -> Response:
         return PlainTextResponse(past)
     content = log_bytes(context.backend, context.slots, start=start, past=past, cursor=cursor)
     return _stream(request, context, content, media_type="text/plain")
+
+
+async def incidents(request: Request, context: Context) -> Response:
+    """List what was kept of the last failures, newest first."""
+    limit = int(_number(request, "limit", 20, low=1, high=INCIDENTS_LIMIT))
+    return JSONResponse({"incidents": await context.backend.incidents.newest(limit)})
+
+
+async def incident(request: Request, context: Context) -> Response:
+    """Show one incident: what happened, what rigd saw and did, the end of the log."""
+    number = int(request.path_params["number"])
+    document = await context.backend.incidents.show(number)
+    if document is None:
+        raise _no_incident(number)
+    return JSONResponse(document)
+
+
+async def incident_bundle(request: Request, context: Context) -> Response:
+    """Hand out one incident as a tar.gz."""
+    number = int(request.path_params["number"])
+    content = await context.backend.incidents.bundle(number)
+    if content is None:
+        raise _no_incident(number)
+    name = f'attachment; filename="incident-{number}.tar.gz"'
+    return Response(content, media_type=GZIP, headers={"Content-Disposition": name})
+
+
+def _no_incident(number: int) -> NotThereError:
+    return NotThereError(f"there is no incident {number}", hint="`rigd incidents` lists those that are kept")
 
 
 async def metrics(request: Request, context: Context) -> Response:

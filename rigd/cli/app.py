@@ -112,6 +112,13 @@ MOUNTS = (
         examples=("rigd set max_num_seqs 5", "rigd set enforce_eager true"),
     ),
     Mount(name="overlay", module="rigd.cli.overlay", attribute="app", about="What rigd changed, and why."),
+    Mount(
+        name="incidents",
+        module="rigd.cli.incidents",
+        attribute="incidents",
+        about="What went wrong: each failure's story, and a bundle of it for a bug report.",
+        examples=("rigd incidents", "rigd incidents 7", "rigd incidents 7 --bundle incident-7.tar.gz"),
+    ),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )
 

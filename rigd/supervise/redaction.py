@@ -131,6 +131,7 @@ SECRET_NAME = re.compile(
     r"|(?:^|[_-])auth(?:orization)?$|cookie"
 )
 """Names of settings, variables and flags whose values are secrets."""
+_NAME = re.compile(r"[\w.-]{1,64}")
 
 
 @dataclass(kw_only=True)
@@ -187,7 +188,7 @@ class Redaction:
         found = []
         for one in values:
             found.append(self.value(one, name=before if isinstance(one, str) else ""))
-            before = one.removeprefix("--") if isinstance(one, str) and len(one) < LONGEST_LINE else ""
+            before = one.removeprefix("--") if isinstance(one, str) and _NAME.fullmatch(one) else ""
             if SECRET_NAME.search(name):
                 before = name
         return found

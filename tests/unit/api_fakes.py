@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import io
 import sys
+import tarfile
 import time
 from collections import deque
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 from rigd.api import listen, make_app, serve
 from rigd.settings import Settings
+from rigd.supervise.incident import contents_text
 from rigd.supervise.state import Reply, RequestKind, State
 
 QUEUE_LIMIT = 50
@@ -91,6 +94,71 @@ def status_document(**changes: Any) -> dict[str, Any]:
     return document | changes
 
 
+def incident_document(**changes: Any) -> dict[str, Any]:
+    """Return the whole document of an incident whose engine came back."""
+    now_s = time.time()
+    event = {"id": 5, "at_s": now_s - 90, "kind": "failure", "message": "The engine ended.", "data": {}}
+    document: dict[str, Any] = {
+        "id": 7,
+        "key": "3@1.000",
+        "class": "worker_died",
+        "sentence": "A worker of the engine was killed.",
+        "hint": "rigd logs",
+        "retry_helps": True,
+        "evidence": ["12: Worker proc VllmWorker-1 died unexpectedly"],
+        "at_s": now_s - 90,
+        "start": 3,
+        "exit": {
+            "code": 137,
+            "oom_killed": False,
+            "member": "VLLM::Worker_TP",
+            "detail": "",
+            "at_s": now_s - 90,
+        },
+        "engine": None,
+        "rig": {"name": "box", "file": "/etc/rigd/rig.yaml", "digest": "0123456789ab"},
+        "overlay": [],
+        "versions": {"rigd": "0.1.0", "vllm": "0.32.0"},
+        "complete": True,
+        "outcome": "recovered",
+        "outcome_s": 31.0,
+        "evidence_s": 0.1,
+        "left_out": ["2 x bearer tokens, replaced"],
+        "parts": [{"name": "engine.log", "bytes": 1234, "cut": True}],
+        "redacted": {"bearer tokens": 2},
+        "trail": [event, {**event, "kind": "ready", "message": "ready", "at_s": now_s - 59}],
+        "log": ["first line", "Worker proc VllmWorker-1 died unexpectedly"],
+        "next": ["rigd logs --start 3"],
+        "folder": "/var/lib/rigd/incidents/000007",
+    }
+    return document | changes
+
+
+class FakeIncidents:
+    """One incident, number 7."""
+
+    def __init__(self) -> None:
+        self.documents = [incident_document()]
+
+    async def newest(self, limit: int) -> list[dict[str, Any]]:
+        return self.documents[:limit]
+
+    async def show(self, number: int) -> dict[str, Any] | None:
+        return next((one for one in self.documents if one["id"] == number), None)
+
+    async def bundle(self, number: int) -> bytes | None:
+        document = await self.show(number)
+        if document is None:
+            return None
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            note = contents_text(document).encode()
+            entry = tarfile.TarInfo(f"incident-{number}/CONTENTS.txt")
+            entry.size = len(note)
+            archive.addfile(entry, io.BytesIO(note))
+        return packed.getvalue()
+
+
 class FakeBackend:
     """Keeps a journal, takes requests, moves between states when told to."""
 
@@ -103,6 +171,7 @@ class FakeBackend:
         self.after: list[tuple[float, dict[str, Any]]] = []
         """Changes of the status, each some seconds after a request."""
         self.folder = folder
+        self.incidents = FakeIncidents()
         self.crash = False
         self._queues: list[deque[dict[str, Any]]] = []
         self._news = asyncio.Event()
