@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,10 @@ class DaemonBackend:
         """What was kept of each failure."""
         self.host: Callable[[], list[dict[str, Any]]] = list
         """Returns what is wrong with the host."""
+        self.alerts: Callable[[], dict[str, Any]] = dict
+        """Returns who is told of what, without any URL."""
+        self.test_alerts: Callable[[], Awaitable[dict[str, Any]]] = _nobody
+        """Sends a test message to everybody who is told, and returns what came of it."""
         self._supervisor = supervisor
         self._effects = effects
         self._store = store
@@ -220,6 +224,10 @@ class DaemonBackend:
             listener(item)
         for subscriber in tuple(self._subscribers):
             subscriber.put(item)
+
+
+async def _nobody() -> dict[str, Any]:
+    return {"results": []}
 
 
 class _Subscriber:

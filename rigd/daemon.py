@@ -31,6 +31,7 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, Runtime, RuntimeUnavailableError
 from rigd.runtime.factory import make_runtime
 from rigd.settings import Settings
+from rigd.supervise.alerting import Alerter, Around
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.host_watch import HostWatch, Supervised
 from rigd.supervise.incidents import Incidents
@@ -153,6 +154,16 @@ class Daemon:
             boot=boot_id(),
         )
         backend.host = lambda: host.findings
+        around = Around(
+            plan=lambda: effects.plan,
+            status=lambda: supervisor.status,
+            trouble=lambda: backend.trouble,
+            journal=effects.journal,
+            now=self._clock.now_s,
+        )
+        alerter = Alerter(around, store, state_dir=self._settings.state_dir)
+        backend.alerts, backend.test_alerts = alerter.document, alerter.test
+        effects.on_journal(alerter.heard)
         schedule = self._schedule(supervisor, effects, store, backend, host)
         tasks = [
             asyncio.create_task(serve(make_app(backend, listening.policy), listening), name="api"),
@@ -164,6 +175,7 @@ class Daemon:
         code = ExitCode.DONE
         try:
             schedule.start()
+            alerter.start()
             systemd.ready(f"supervising {self._plan.rig.name}")
             code = await self._until_end(tasks, supervisor, until)
             systemd.stopping()
@@ -175,6 +187,7 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await alerter.close()
             await effects.close()
             await incidents.close()
             await gpus.close()

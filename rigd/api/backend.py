@@ -1,6 +1,6 @@
 """What the API needs of the supervisor. The daemon hands the real one to `make_app`; tests hand in a fake."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,6 +52,16 @@ class Backend(Protocol):
     @property
     def incidents(self) -> "IncidentReader":
         """What was kept of each failure."""
+        ...
+
+    @property
+    def alerts(self) -> Callable[[], Document]:
+        """Returns who is told of what: receivers (masked), open problems, what waits."""
+        ...
+
+    @property
+    def test_alerts(self) -> Callable[[], Awaitable[Document]]:
+        """Sends a test message to every receiver and returns what came of each."""
         ...
 
     def log_path(self, start: int | None) -> Path | None:

@@ -158,6 +158,18 @@ def _no_incident(number: int) -> NotThereError:
     return NotThereError(f"there is no incident {number}", hint="`rigd incidents` lists those that are kept")
 
 
+async def alerts(request: Request, context: Context) -> Response:
+    """Show who is told of trouble, what is open, and what waits to be told."""
+    del request
+    return JSONResponse(context.backend.alerts())
+
+
+async def test_alerts(request: Request, context: Context) -> Response:
+    """Send a test message to everybody who is told of trouble."""
+    del request
+    return JSONResponse(await context.backend.test_alerts())
+
+
 async def metrics(request: Request, context: Context) -> Response:
     """Show the daemon's own metrics."""
     del request

@@ -119,6 +119,12 @@ MOUNTS = (
         about="What went wrong: each failure's story, and a bundle of it for a bug report.",
         examples=("rigd incidents", "rigd incidents 7", "rigd incidents 7 --bundle incident-7.tar.gz"),
     ),
+    Mount(
+        name="alerts",
+        module="rigd.cli.alerts",
+        attribute="app",
+        about="Who is told when something is wrong: show, test.",
+    ),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )
 
