@@ -129,7 +129,7 @@ class Arguments(Model):
     """Rendered as `--speculative-config`."""
     extra: dict[str, JsonValue] = Field(default_factory=dict)
     """Any other vLLM flag by name without the dashes, for example `seed: 7`: true is `--flag`, false
-    `--no-flag`, a list repeats its values, a mapping becomes JSON."""
+    `--no-flag`, a list one flag with its values, a mapping becomes JSON."""
 
 
 class Mount(Model):
@@ -465,7 +465,9 @@ class Alerts(Model):
     """Each time between reminders is this many times the one before."""
     repeat_max_s: Seconds = 86400.0
     """Longest time between reminders."""
-    quiet_hours: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")] | None = None
+    quiet_hours: (
+        Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")] | None
+    ) = None
     """Such as "22:30-07:00": only new `failed` and `host` pass at once, the rest comes as one message at its end."""
     timezone: str | None = None
     """Time zone of quiet hours and of times in messages, such as `Europe/Berlin`; the box's own if left out."""
