@@ -61,7 +61,7 @@ RULES = (
     ),
     Rule(
         name="cookies",
-        pattern=re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s{0,8}[:=]\s{0,8})[^\n'\"]+"),
+        pattern=re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s{0,8}[:=]\s{0,8}['\"]?)[^\n'\"]+"),
         replacement=rf"\1{MASK}",
     ),
     Rule(
@@ -106,8 +106,8 @@ CUT = " [the rest of the line was left out]"
 
 _CONTENT = re.compile(
     r"""(?:
-      \bReceived\ request\ .*?\bprompt:\ ?
-    | \bGenerated\ response\ .*?\boutput:\ ?
+      \bReceived\ request\ .{0,200}?\bprompt:\ ?
+    | \bGenerated\ response\ .{0,200}?\boutput:\ ?
     | \b(?:prompt(?:_token_ids|_embeds)?|output_token_ids|token_ids|input_value|delta_text)['"]?\s?[:=]\s?(?=[^\s\d])
     | \b(?:request|response)[ _]body['"]?\s?[:=]\s?
     | ['"](?:messages|content|reasoning(?:_content)?|input|inputs|instruction|tools|tool_calls|arguments|text|system
@@ -117,7 +117,7 @@ _CONTENT = re.compile(
     re.VERBOSE,
 )
 """Where what a client said, or was told, begins in a line. All that follows on the line is left out."""
-_TOKEN_IDS = re.compile(r"((?:\w{1,64}['\"]?\s?[:=]\s?)?)\[\d{1,7}(?:,\s?\d{1,7}){15,}(?:[\]]|,?\s?\.\.\.)?")
+_TOKEN_IDS = re.compile(r"\[\d{1,7}(?:,\s?\d{1,7}){15,}(?:[\]]|,?\s?\.\.\.)?")
 _HEADS = re.compile(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s")
 _OPENING, _CLOSING, _QUOTES = ("[", "{", "("), ("]", "}", ")"), ("'", '"')
 _WHOLE = ("Received request", "Generated response", "request", "response")
@@ -152,7 +152,11 @@ class Redaction:
         kept: list[str] = []
         skipping: Callable[[str], bool] | None = None
         for part in _parts(text):
-            for line in self._without_secrets(part).split("\n"):
+            masked = self._without_secrets(part)
+            if skipping is None and _plain(masked):
+                kept.append(_TOKEN_IDS.sub(_token_ids, masked))
+                continue
+            for line in masked.split("\n"):
                 if skipping is not None and skipping(line):
                     skipping = None if _KEY_ENDS.search(line) else skipping
                     continue
@@ -225,13 +229,15 @@ def spellings(secrets: Iterable[str]) -> frozenset[str]:
             json.dumps(secret, ensure_ascii=False)[1:-1],
             repr(secret)[1:-1],
         }
-        found |= {quote(secret, safe=""), quote(secret)}
+        found |= {quote(secret, safe=safe, errors="replace") for safe in ("", "/")}
+        found.add(repr(secret)[1:-1].replace("\\'", "'").replace("'", "\\'"))
         found.add(base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("="))
     return frozenset(found)
 
 
 def _token_ids(match: re.Match[str]) -> str:
-    return match[0] if "size" in match[1] else f"{match[1]}[numbers left out]"
+    named = match.string[max(0, match.start() - 40) : match.start()]
+    return match[0] if "size" in named else "[numbers left out]"
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -244,6 +250,13 @@ def _parts(text: str) -> Iterator[str]:
         yield text[begin:end]
         begin = end + 1
     yield text[begin:]
+
+
+def _plain(text: str) -> bool:
+    """Return whether nothing in a text needs a look line by line: most of a log does not."""
+    if max(map(len, text.split("\n"))) > LONGEST_LINE:
+        return False
+    return _CONTENT.search(text) is None and _KEY_BEGINS.search(text) is None
 
 
 def _within_content(line: str) -> bool:
