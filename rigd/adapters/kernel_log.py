@@ -107,7 +107,8 @@ class KernelLog:
             try:
                 async with contextlib.aclosing(records):
                     async for batch in records:
-                        self.problem = None
+                        if batch or not refused:  # A journal that ends at once has not been read either.
+                            self.problem = None
                         yield self._taken(batch)
             except (OSError, ValueError) as error:
                 reason = str(error)

@@ -146,7 +146,7 @@ def _fault(problem: GpuProblem, *, index: int | None = None, bus: str = "") -> H
         kind=response.kind,
         severity=response.severity,
         action=response.action,
-        sentence=f"{card}: {problem.message}.",
+        sentence=f"{card}: {problem.message.rstrip('.')}.",
         hint=problem.hint,
         gpu=index,
         bus=bus,

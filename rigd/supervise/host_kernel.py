@@ -119,27 +119,23 @@ _AER = re.compile(
 _SUPERSEDED = frozenset({HostKind.GPU_RESET_REQUIRED, HostKind.HOST_REBOOT_REQUIRED})
 
 
-def after_kernel(
-    state: HostState, lines: Sequence[KernelLine], around: Around, *, cards_here: bool = True
-) -> HostState:
-    """Return the state after these lines. `cards_here`: whether this host has NVIDIA cards at all."""
+def after_kernel(state: HostState, lines: Sequence[KernelLine], around: Around) -> HostState:
+    """Return the state after these lines."""
     before: deque[str] = deque(maxlen=BEFORE_LINES)
     for line in lines:
-        state = _after_line(state, line, tuple(before), around, cards_here=cards_here)
+        state = _after_line(state, line, tuple(before), around)
         before.append(line.text)
     return state
 
 
-def _after_line(
-    state: HostState, line: KernelLine, before: tuple[str, ...], around: Around, *, cards_here: bool
-) -> HostState:
+def _after_line(state: HostState, line: KernelLine, before: tuple[str, ...], around: Around) -> HostState:
     withdrawn = _WITHDRAWN.search(line.text)
     if withdrawn is not None:
         return replace(state, active=without(state.active, _SUPERSEDED, bus_of(withdrawn[1])))
     finding = read(line.text, before, around)
     if finding is None:
         return state
-    finding = replace(finding, blocks=finding.blocks and cards_here, evidence=(line.text,))
+    finding = replace(finding, evidence=(line.text,))
     finding = _located(finding, state)
     if finding.kind is HostKind.IOMMU and not _is_card(finding, state):
         return state  # Another device's: not the GPU's trouble.

@@ -145,7 +145,7 @@ class HostWatch:
                 async with self._changing:
                     state = replace(self.state, position=self.kernel.position)
                     around = Around(now_s=self._now(), ours=frozenset().union(*self._ours))
-                    await self._become(after_kernel(state, lines, around, cards_here=self._cards_here))
+                    await self._become(after_kernel(state, lines, around))
 
     def _with_kernel(self, state: HostState, now_s: float) -> HostState:
         kept = tuple(one for one in state.active if one.finding.kind is not HostKind.KERNEL_LOG_UNREADABLE)
@@ -209,7 +209,7 @@ class HostWatch:
 
         def concerns(index: int | None) -> bool:
             uuid = "" if index is None else uuids.get(index, "")
-            return uses_card(spec, index=index, uuid=uuid)
+            return self._cards_here and uses_card(spec, index=index, uuid=uuid)
 
         finding = held(self.state, concerns)
         self._board.hold = (

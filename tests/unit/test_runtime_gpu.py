@@ -2,13 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from nvml_stub.build import build
 
 STUB = Path(__file__).parents[1] / "nvml_stub"
 
@@ -16,17 +16,7 @@ STUB = Path(__file__).parents[1] / "nvml_stub"
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory) -> Path:
     """Return a folder with the pretended `libnvidia-ml.so.1`."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler here: `apt-get install gcc` brings it")
-    folder = tmp_path_factory.mktemp("nvml")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, STUB / "stub.c"],
-        check=True,
-        timeout=60,
-    )
-    return folder
+    return build(tmp_path_factory.mktemp("nvml"))
 
 
 class Cards:
