@@ -94,15 +94,14 @@ class KernelLog:
         `problem`, and is tried again.
         """
         self.position = position
+        refused = ""
         while True:
-            try:
-                handle = os.open(self._kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except OSError as error:
-                refused = f"{self._kmsg}: {error.strerror}"
-                records = self._from_journal()
-            else:
-                refused = ""
-                records = self._from_kmsg(handle)
+            if not refused:
+                try:
+                    handle = os.open(self._kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                except OSError as error:
+                    refused = f"{self._kmsg}: {error.strerror}"
+            records = self._from_journal() if refused else self._from_kmsg(handle)
             reason = "its reading ended"
             try:
                 async with contextlib.aclosing(records):
@@ -112,8 +111,11 @@ class KernelLog:
                         yield self._taken(batch)
             except (OSError, ValueError) as error:
                 reason = str(error)
-            both = "; ".join(part for part in (refused, reason) if part)
-            self.problem = f"the kernel's log cannot be read ({both})"
+            if not refused:  # It could be opened, but is no kernel's log: a container's stand-in, perhaps.
+                refused = f"{self._kmsg}: {reason}"
+                continue
+            self.problem = f"the kernel's log cannot be read ({refused}; {reason})"
+            refused = ""
             await asyncio.sleep(RETRY_S)
 
     def _taken(self, batch: list[_Record]) -> tuple[KernelLine, ...]:

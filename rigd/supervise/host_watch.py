@@ -76,6 +76,7 @@ class HostWatch:
     ) -> None:
         self.kernel = kernel
         self.state = HostState(boot=boot)
+        self._kept = HostState()
         self._store = store
         self._board = board
         self._journal = journal
@@ -145,7 +146,9 @@ class HostWatch:
                 async with self._changing:
                     state = replace(self.state, position=self.kernel.position)
                     around = Around(now_s=self._now(), ours=frozenset().union(*self._ours))
-                    await self._become(after_kernel(state, lines, around))
+                    # Where the log was read to is worth a write of its own only once: other lines are no news.
+                    news = bool(lines) or not self._kept.position
+                    await self._become(after_kernel(state, lines, around), keep=news)
 
     def _with_kernel(self, state: HostState, now_s: float) -> HostState:
         kept = tuple(one for one in state.active if one.finding.kind is not HostKind.KERNEL_LOG_UNREADABLE)
@@ -186,10 +189,11 @@ class HostWatch:
             versions=versions,
         )
 
-    async def _become(self, state: HostState) -> None:
+    async def _become(self, state: HostState, *, keep: bool = True) -> None:
         """Take the new state: stored and journalled in one write, then shown."""
         before, self.state = self.state, state
-        if before != state:
+        if keep and state != self._kept:
+            self._kept = state
             self._store.keep_fact(FACT, HOST_STATE.dump_json(state).decode())
         self._hold()
         await self._tell(before, state)

@@ -225,6 +225,14 @@ async def test_a_log_that_nobody_may_read_is_a_sentence(tmp_path, wait_until):
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_stand_in_for_the_log_is_passed_over_for_the_journal(tmp_path):
+    (tmp_path / "kmsg").write_text("")
+    program = journal(tmp_path, f"print({ENTRY!r}, flush=True); time.sleep(60)")
+    log = KernelLog(kmsg=tmp_path / "kmsg", journalctl=program)
+
+    assert (XID,) in await first(log, FROM_BOOT, 3)
+
+
 async def test_a_missing_journalctl_is_a_sentence(tmp_path, wait_until):
     log = KernelLog(kmsg=tmp_path / "none", journalctl=str(tmp_path / "absent"))
     task = asyncio.create_task(first(log, FROM_NOW, 2))
