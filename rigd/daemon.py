@@ -293,6 +293,7 @@ class Daemon:
             logs = effects.plan.rig.logs
             await store.prune(logs.keep_events, logs.keep_starts)
             await asyncio.to_thread(startlog.prune, self._settings.state_dir, logs.keep_starts)
+            await backend.incidents.prune()
 
         async def look_at_host() -> None:
             await host.on_readings(await backend.read_gpus())

@@ -87,6 +87,8 @@ ENDS = {
     "stopped": "stopped as asked",
 }
 """What a journal entry after the failure says of how it went on; `stopped` only when rigd stays stopped."""
+LAST = frozenset({"recovered", "given up", "stopped as asked"})
+"""Outcomes after which nothing belongs to the incident any more."""
 
 
 def bounded(name: str, text: str) -> tuple[bytes, bool]:
@@ -141,6 +143,12 @@ def outcome_of(trail: Iterable[Mapping[str, Any]], at_s: float) -> tuple[str, fl
         if kind in {"ready", "gave-up"}:
             break
     return found
+
+
+def told(trail: Iterable[Mapping[str, Any]], at_s: float) -> bool:
+    """Return whether a trail has come to its end: nothing that follows belongs to it."""
+    after = [entry for entry in trail if entry["at_s"] >= at_s]
+    return len(after) >= AFTER_ENTRIES or outcome_of(after, at_s)[0] in LAST
 
 
 def next_steps(document: Mapping[str, Any]) -> list[str]:

@@ -179,7 +179,7 @@ class Incidents:
                 await self._lost(failure, number)
                 return
             self._growing = number
-            await self._prune()
+            await self._prune_kept()
         data = (("incident", number), ("class", failure.kind), ("start", failure.start))
         await self._effects.journal(
             Entry(kind="incident", message=f"incident {number} kept: {document['sentence']}", data=data)
@@ -327,9 +327,7 @@ class Incidents:
                 return
             trail = await self._trail(document["at_s"])
             document["outcome"], document["outcome_s"] = incident.outcome_of(trail, document["at_s"])
-            if any(
-                entry["kind"] in {"ready", "gave-up"} for entry in trail if entry["at_s"] >= document["at_s"]
-            ):
+            if incident.told(trail, document["at_s"]):
                 self._growing = None
             secrets = partial(known_secrets, self._effects.plan.rig, token_file=self._token_file)
             redaction = Redaction(secrets=await run_blocking(secrets, deadline_s=DISK_S))
@@ -349,7 +347,7 @@ class Incidents:
         message = f"the incident of this failure could not be kept: {self._problem or 'no disk answers'}"
         await self._effects.journal(Entry(kind="incident-lost", message=message))
 
-    async def _prune(self) -> None:
+    async def _prune_kept(self) -> None:
         rules = self._effects.plan.rig.logs
         prune = partial(
             self._files.prune,
@@ -361,6 +359,11 @@ class Incidents:
         kept = await self._on_disk(self._files.numbers)
         if kept is not None:
             self._numbers = {key: number for key, number in self._numbers.items() if number in kept}
+
+    async def prune(self) -> None:
+        """Remove incidents that are too many or too old."""
+        async with self._turn:
+            await self._prune_kept()
 
     # Reading.
 

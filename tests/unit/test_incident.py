@@ -102,6 +102,21 @@ def test_outcome_is_read_from_what_followed(after, outcome):
     assert incident.outcome_of([event(950, "ready"), event(1000, "failure"), *after], AT_S) == outcome
 
 
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        ([event(1030, "ready")], True),
+        ([event(1002, "gave-up")], True),
+        ([event(1002, "stopped", to="stopped")], True),
+        ([event(1030, "degraded")], False),
+        ([event(1002, "backoff")], False),
+        ([event(1000 + number, "noise") for number in range(incident.AFTER_ENTRIES)], True),
+    ],
+)
+def test_trail_is_told_once_nothing_more_belongs_to_it(after, told):
+    assert incident.told([event(900, "launched"), *after], AT_S) == told
+
+
 def test_trail_is_read_back_and_a_broken_line_is_left_out():
     text = incident.trail_text(STORY) + '{"half": \n[]\n'
 
