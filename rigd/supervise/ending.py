@@ -24,6 +24,9 @@ DIAGNOSIS_S = 10.0
 OURS_KNOWS_BEST = frozenset({"engine_stalled", "garbage_output", "canary_refused", "host_oom_kill"})
 """What probes saw and no log line says better; the log only adds evidence."""
 
+SAYS_NOTHING = frozenset({"worker_died", "engine_exited"})
+"""Classes of the log that only say that something ended; what the supervisor saw then says more."""
+
 
 BeforeStop = Callable[[StopEngine], Awaitable[None]]
 """Takes down what will be gone after the stop. Bounded in time, and never raises."""
@@ -103,7 +106,8 @@ def refine(failure: Failure, state_dir: Path) -> Failure:
 def merged(failure: Failure, found: Diagnosis) -> Failure:
     """Return what the probes saw and what the log says as one failure."""
     evidence = tuple(f"{item.line_number}: {item.text}" for item in found.evidence[-EVIDENCE_LINES:])
-    if found.kind == "unknown" or failure.kind in OURS_KNOWS_BEST:
+    said_nothing = found.kind in SAYS_NOTHING and failure.kind not in SAYS_NOTHING
+    if found.kind == "unknown" or failure.kind in OURS_KNOWS_BEST or said_nothing:
         return replace(failure, evidence=evidence)
     sentence = found.sentence.strip()
     return replace(

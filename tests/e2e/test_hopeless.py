@@ -1,9 +1,7 @@
 """Engines that cannot serve, real ones: a sentence that names the cause and what to do, and no restart storm."""
 
-import contextlib
 import shutil
 import socket
-import time
 
 import pytest
 from rigs import REAL
@@ -104,6 +102,6 @@ def test_engine_that_is_healthy_but_cannot_serve_is_never_ready_and_given_up(rig
     status = give_up(rig)
 
     assert rig.launches() <= rig.settings["supervision"]["attempts"]
-    assert status["failure"]["at_s"] <= time.time()
-    with contextlib.suppress(StopIteration):
-        assert next(event for event in rig.events() if event["kind"] == "healthy")
+    assert "answers /health but cannot serve" in status["reason"]
+    assert status["failure"]["evidence"]
+    assert "healthy" in {event["kind"] for event in rig.events()}

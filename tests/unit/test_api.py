@@ -52,8 +52,15 @@ async def raw(path: Path, request: bytes) -> bytes:
     writer.write(request)
     await writer.drain()
     answer = await asyncio.wait_for(reader.read(), 5)
-    writer.close()
+    await close(writer)
     return answer
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection wholly: a half-closed one is a warning in some later test."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def post(path: str, *headers: str, body: bytes = b"{}") -> bytes:
@@ -263,7 +270,7 @@ async def test_quiet_stream_pings(settings, backend, monkeypatch):
         await reader.readuntil(b"\r\n\r\n")
 
         assert await asyncio.wait_for(reader.readline(), 5) == b'{"type":"ping"}\n'
-        writer.close()
+        await close(writer)
 
 
 async def test_reader_that_leaves_is_unsubscribed(client, settings, backend, wait_until):
@@ -272,7 +279,7 @@ async def test_reader_that_leaves_is_unsubscribed(client, settings, backend, wai
     await reader.readuntil(b"\r\n\r\n")
     await wait_until(lambda: backend.subscribers == 1)
 
-    writer.close()
+    await close(writer)
 
     await wait_until(lambda: backend.subscribers == 0)
 
@@ -306,7 +313,7 @@ async def test_too_many_streams_are_refused_and_the_rest_works(client, settings,
 
     assert (await call(client.get, "/v1/status"))["state"] == "ready"
     for writer in writers:
-        writer.close()
+        await close(writer)
     await wait_until(lambda: backend.subscribers == 0)
 
 
@@ -600,7 +607,7 @@ async def test_tcp_answers_to_its_own_names_only(backend, on_tcp, host, status):
             f"GET /v1/status HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {'t' * 32}\r\n\r\n".encode()
         )
         answer = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
+        await close(writer)
 
         assert answer.startswith(f"HTTP/1.1 {status}".encode())
 

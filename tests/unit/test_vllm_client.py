@@ -42,13 +42,14 @@ class Stranger:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # Aborted transports let go of their sockets in the loop's next round.
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.add(asyncio.current_task())
         try:
             await self._answer(reader, writer)
         finally:
-            writer.close()
+            writer.transport.abort()  # Wholly and at once: a half-closed one is a warning in some later test.
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
