@@ -86,7 +86,8 @@ def _after_exit(status: Status, gone: EngineExit, policy: Policy, *, now_s: floa
     sentence = f"{what[0].upper()}{what[1:]} ended{code}{oom}{detail} {_when(status)}."
     kind = "host_oom_kill" if gone.oom_killed else "worker_died" if gone.member else "engine_exited"
     if status.state is State.STARTING and status.healthy_s is not None and not gone.oom_killed:
-        sentence = f"The engine answers /health but cannot serve: {what} ended{code} at its first real request{detail}."
+        end = f"{what} ended{code} at its first real request{detail}"
+        sentence = f"The engine answers /health but cannot serve: {end}."
         kind = "cannot_serve"
     return _fail(status, kind, sentence, policy, now_s=now_s, gone=gone, hint="rigd logs")
 
