@@ -174,7 +174,7 @@ def _deliveries(content: bytes) -> tuple[Delivery, ...]:
     """Return the deliveries of a text of one JSON object a line; a line cut off by a kill is left out."""
     found = []
     for line in content.splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             item: dict[str, Any] = json.loads(line)
             detail = str(item.get("detail", ""))
             found.append(

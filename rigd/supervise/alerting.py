@@ -192,8 +192,10 @@ class Alerter:
                     self._heard.clear()
             except Exception:  # noqa: BLE001  (alerts may fail; the daemon may not)
                 self._log.exception("alerts failed; going on")
+            # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with the news.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await self._news.wait()
             self._news.clear()
 
     async def _begin(self) -> None:
@@ -318,8 +320,8 @@ class Alerter:
             self._disk = Worker("rigd-alerts")
         try:
             # One thread, in order: a write that hangs can never put an older content over a newer one.
-            writing = asyncio.wrap_future(self._disk.run(lambda: write_private(self._path, text)))
-            await asyncio.wait_for(writing, DISK_S)
+            async with asyncio.timeout(DISK_S):
+                await asyncio.wrap_future(self._disk.run(lambda: write_private(self._path, text)))
         except (OSError, TimeoutError) as error:
             if self._problem is None:
                 self._log.warning("alerts cannot be stored; they stay in memory", error=str(error))
