@@ -11,6 +11,7 @@ import tarfile
 
 import pytest
 from driver import CORE
+from rigs import DOUBLE
 
 from rigd.adapters import stacks
 from rigd.supervise.incident import TOTAL_BYTES
@@ -18,11 +19,11 @@ from rigd.supervise.incident import TOTAL_BYTES
 API_KEY, PROMPT = "planted-api-key-71", "these are planted private words"
 
 
-@pytest.fixture(scope="module")
-def rig(make_rig):
-    made = make_rig(("double", "process"))
+@pytest.fixture(scope="module", params=DOUBLE)
+def rig(request, make_rig):
+    made = make_rig(request.param)
     made.environ["BOX_KEY"] = API_KEY
-    made.settings["engine"]["environment"] = {"SOME_PASSWORD": {"env": "BOX_KEY"}}
+    made.settings["engine"].setdefault("environment", {})["SOME_PASSWORD"] = {"env": "BOX_KEY"}
     return made
 
 
