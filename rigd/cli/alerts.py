@@ -95,14 +95,14 @@ def _from_here(rig: Path) -> dict[str, Any]:
     import socket  # noqa: PLC0415
 
     from rigd.rig.load import load  # noqa: PLC0415
-    from rigd.supervise import alerting  # noqa: PLC0415
+    from rigd.supervise import alert_receivers  # noqa: PLC0415
 
     loaded = load(rig).rig
-    message = alerting.trial_message(
+    message = alert_receivers.trial_message(
         loaded.name, socket.gethostname(), now_s=time.time(), zone=loaded.alerts.timezone
     )
-    named = alerting.named_urls(loaded.alerts)
-    return {"results": asyncio.run(alerting.try_out(message, named, folder=rig.resolve().parent))}
+    named = alert_receivers.named_urls(loaded.alerts)
+    return {"results": asyncio.run(alert_receivers.try_out(message, named, folder=rig.resolve().parent))}
 
 
 def _receiver(item: dict[str, Any], now_s: float) -> tuple[str, ...]:

@@ -9,9 +9,7 @@ told twice over a restart.
 
 import asyncio
 import contextlib
-import hashlib
 import json
-import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,15 +25,24 @@ from rigd.adapters.private_file import read_private, write_private
 from rigd.adapters.store import Store
 from rigd.adapters.worker import Worker
 from rigd.errors import RigdError, explain
-from rigd.rig.alert_urls import masked_url, without_url
-from rigd.rig.schema import AlertKind, Alerts, PrivateUrl, SecretRef
-from rigd.runtime.secrets import mask, reference, resolve_secret
+from rigd.rig.schema import AlertKind, Alerts
+from rigd.runtime.secrets import mask, resolve_secret
 from rigd.supervise import outbox
-from rigd.supervise.alert_state import Happening, Level, Message, Seen
+from rigd.supervise.alert_receivers import (
+    cleaned,
+    label,
+    labelled,
+    letter_of,
+    named_urls,
+    trial_message,
+    try_out,
+    url_of,
+)
+from rigd.supervise.alert_state import Happening, Message, Seen
 from rigd.supervise.alerts import fold
 from rigd.supervise.outbox import KEPT, Kept, Outcome
 from rigd.supervise.plan import Plan
-from rigd.supervise.quiet import clock, quiet_until
+from rigd.supervise.quiet import quiet_until
 from rigd.supervise.state import STATUS, Entry, Failure, Status
 
 STATE_NAME = "alerts.json"
@@ -128,7 +135,7 @@ class Alerter:
             known = kept.outbox.receiver(name)
             waiting = sum(name in parcel.to for parcel in kept.outbox.parcels)
             receivers.append({
-                "name": _label(url),
+                "name": label(url),
                 "waiting": waiting,
                 "sent_s": known.sent_s,
                 "refusals": known.fails,
@@ -355,11 +362,11 @@ class Alerter:
             if name not in named:
                 continue
             try:
-                urls[name] = _url(named[name], self._folder)
+                urls[name] = url_of(named[name], self._folder)
             except RigdError as error:
                 failures.append(notify.Delivery(id=message.id, name=name, ok=False, detail=explain(error)))
                 continue
-            letters.append(_letter(message, name, urls[name]))
+            letters.append(letter_of(message, name, urls[name]))
         return urls, letters, failures
 
     async def _settle(
@@ -367,96 +374,11 @@ class Alerter:
     ) -> None:
         named = named_urls(self.rules)
         outcomes = [
-            Outcome(id=item.id, name=item.name, ok=item.ok, detail=_clean(item.detail, urls.get(item.name)))
+            Outcome(id=item.id, name=item.name, ok=item.ok, detail=cleaned(item.detail, urls.get(item.name)))
             for item in done
         ]
         box, entries = outbox.settle(self._kept.outbox, outcomes, now_s=self._around.now())
         self._kept = replace(self._kept, outbox=box)
         await self._store_it()
         for entry in entries:
-            await self._around.journal(_labelled(entry, named))
-
-
-def trial_message(rig: str, box: str, *, now_s: float, zone: str | None) -> Message:
-    """Return a message that says it is a test."""
-    body = f"This is a test: alerts of rig '{rig}' arrive here.\n\nbox {box}, {clock(now_s, zone)}"
-    return Message(id=f"test-{now_s:.0f}", at_s=now_s, level=Level.INFO, title=f"{rig}: test", body=body)
-
-
-async def try_out(
-    message: Message, named: Mapping[str, SecretRef | PrivateUrl], *, folder: Path
-) -> list[dict[str, Any]]:
-    """Send one message to every receiver at once; return what came of it, in the rig file's order."""
-    details: dict[str, str] = {}
-
-    def read() -> dict[str, str]:
-        found = {}
-        for name, url in named.items():
-            try:
-                found[name] = _url(url, folder)
-            except RigdError as error:
-                details[name] = explain(error)
-        return found
-
-    urls = await run_blocking(read, deadline_s=DISK_S)
-    done = await notify.send([_letter(message, name, url) for name, url in urls.items()]) if urls else ()
-    taken = {item.name for item in done if item.ok}
-    details |= {item.name: _clean(item.detail, urls[item.name]) for item in done if not item.ok}
-    return [
-        {
-            "name": _label(url),
-            "url": masked_url(urls[name]) if name in urls else None,
-            "ok": name in taken,
-            "detail": details.get(name, ""),
-        }
-        for name, url in named.items()
-    ]
-
-
-def named_urls(rules: Alerts) -> dict[str, SecretRef | PrivateUrl]:
-    """Return the receivers by a name that never changes and tells no URL."""
-    return {_name(url): url for url in rules.urls}
-
-
-def _name(url: SecretRef | PrivateUrl) -> str:
-    if isinstance(url, SecretRef):
-        return ":".join(reference(url))
-    return f"url:{hashlib.sha256(url.get_secret_value().encode()).hexdigest()[:12]}"
-
-
-def _label(url: SecretRef | PrivateUrl) -> str:
-    """Return a receiver as people are shown it."""
-    return ":".join(reference(url)) if isinstance(url, SecretRef) else str(url)
-
-
-def _labelled(entry: Entry, named: Mapping[str, SecretRef | PrivateUrl]) -> Entry:
-    """Return a journal entry with the receiver's label in place of its name."""
-    data = dict(entry.data)
-    name = str(data.get("receiver", ""))
-    url = named.get(name)
-    if url is None:
-        return entry
-    label = _label(url)
-    data["receiver"] = label
-    return replace(entry, message=entry.message.replace(name, label), data=tuple(data.items()))
-
-
-def _url(url: SecretRef | PrivateUrl, folder: Path) -> str:
-    """Return the URL itself. Raises `SecretError` that names the place, never the value."""
-    if isinstance(url, PrivateUrl):
-        return url.get_secret_value()
-    if url.file is not None:
-        path = folder / os.path.expanduser(url.file)  # noqa: PTH111  (`~` alone, as in every path of a rig file)
-        return resolve_secret(SecretRef(file=str(path)))
-    return resolve_secret(url)
-
-
-def _letter(message: Message, name: str, url: str) -> Letter:
-    return Letter(
-        id=message.id, name=name, url=url, title=message.title, body=message.body, level=str(message.level)
-    )
-
-
-def _clean(detail: str, url: str | None) -> str:
-    """Return what Apprise says of a refusal, without anything of the URL."""
-    return (detail if url is None else without_url(detail, url))[: outbox.DETAIL_LIMIT]
+            await self._around.journal(labelled(entry, named))

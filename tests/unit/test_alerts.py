@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rigd.rig.schema import AlertKind, Alerts
+from rigd.supervise.alert_folding import NOTES_LIMIT, PROBLEMS_LIMIT
 from rigd.supervise.alert_state import ALERT_STATE, AlertState, Happening, Level, Message, Seen
-from rigd.supervise.alerts import NOTES_LIMIT, PROBLEMS_LIMIT, fold
+from rigd.supervise.alerts import fold
 from rigd.supervise.state import Failure, State
 
 NOW_S = 1_764_500_000.0
