@@ -263,6 +263,10 @@ def _configuration(document: Document, paint: Callable[[str, str], str]) -> Iter
     if not configuration:
         return
     yield f"{printable(configuration['path'])} ({configuration['digest']})"
+    if configuration.get("fallback"):
+        yield paint(
+            "it failed; the last known good settings run instead: correct it, then `rigd restart`", YELLOW
+        )
     if configuration.get("changed"):
         running = configuration.get("running_digest")
         yield paint(f"the engine runs an older configuration ({running}): `rigd restart`", YELLOW)

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 from rigd.rig.schema import AlertKind
 from rigd.supervise.alert_folding import Folding
-from rigd.supervise.alert_state import ENGINE, WARMTH, Happening, Level, Problem
+from rigd.supervise.alert_state import CHANGED, ENGINE, WARMTH, Happening, Level, Problem
 from rigd.supervise.alert_texts import account, cause_of, duration
 from rigd.supervise.state import State
 
 CHANGES_LIMIT = 20
-CHANGED = "changed"
-"""Subject of settings that rigd changed."""
 CRASH = "crash"
 """Subject of crashes that passed."""
 
@@ -83,6 +81,8 @@ def _back_otherwise(folding: Folding, problem: Problem) -> None:
     told = replace(problem, hint="")
     lines = (*account(told, after="rigd overlay show"), f"back after {down}")
     folding.note(CHANGED, AlertKind.DEGRADED, "serving again, with changed settings", lines, paced=False)
+    # Kept so that its end is told too; it works, so nobody is reminded of it.
+    folding.keep(replace(problem, subject=CHANGED, kind=AlertKind.DEGRADED, due_s=None, remind_s=None))
 
 
 def _changed(folding: Folding, happening: Happening) -> None:
@@ -166,6 +166,7 @@ KINDS: dict[str, Callable[[Folding, Happening], None]] = {
     "failure": _failed,
     "backoff": _failed,
     "overlay": _changed,
+    "fallback": _changed,
     "gave-up": _gave_up,
     "check-refused": _refused,
     "internal-error": _internal,

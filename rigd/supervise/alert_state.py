@@ -12,6 +12,8 @@ ENGINE = "engine"
 """Subject of the problem that the engine does not serve."""
 WARMTH = "degraded"
 """Subject of the problem that the engine serves, but not as wished."""
+CHANGED = "changed"
+"""Subject of the problem that the engine runs with settings that rigd changed."""
 
 
 class Level(enum.StrEnum):
@@ -47,6 +49,8 @@ class Seen:
     """The engine's state where it has lasted a while, else None."""
     reason: str = ""
     failure: Failure | None = None
+    changed: bool = False
+    """Whether the engine runs, or will run, with settings that rigd changed."""
     troubles: tuple[tuple[AlertKind, str], ...] = ()
     """What is wrong right now with the store (`store`) or the runtime (`host`), as a sentence each."""
 

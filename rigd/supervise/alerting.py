@@ -295,6 +295,7 @@ class Alerter:
             state=status.state if settled else None,
             reason=status.reason,
             failure=status.failure,
+            changed=bool(status.overlay or status.trial or status.fallback_from),
             troubles=tuple(troubles),
         )
 

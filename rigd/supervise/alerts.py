@@ -15,6 +15,7 @@ from rigd.rig.schema import Alerts
 from rigd.supervise.alert_entries import KINDS, STATES
 from rigd.supervise.alert_folding import LEVELS, PROBLEMS_LIMIT, Folding, reminder_of
 from rigd.supervise.alert_state import (
+    CHANGED,
     ENGINE,
     WARMTH,
     AlertState,
@@ -74,6 +75,9 @@ def _troubles(folding: Folding, seen: Seen) -> None:
 def _settled(folding: Folding, seen: Seen) -> None:
     """Put right what entries that never came (another daemon's, a lost store) have left wrong."""
     engine, warmth = folding.problem(ENGINE), folding.problem(WARMTH)
+    changed = folding.problem(CHANGED)
+    if seen.state is State.READY and changed is not None and not seen.changed:
+        folding.over(changed, "the settings are as wished again")
     happening = Happening(at_s=folding.now_s, kind="settled", message=seen.reason, failure=seen.failure)
     stale = {
         State.READY: engine is not None or warmth is not None,

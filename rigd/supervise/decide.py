@@ -21,8 +21,11 @@ from rigd.supervise.requests import on_request
 from rigd.supervise.state import (
     SERVING,
     Decision,
+    Entry,
     Failure,
+    KnownGood,
     Observation,
+    RememberGood,
     SendCanary,
     State,
     Status,
@@ -252,6 +255,26 @@ def _serving(status: Status, policy: Policy, *, now_s: float) -> Decision:
     return Decision(status=status)
 
 
+def _proved_good(status: Status, policy: Policy, *, now_s: float) -> Decision | None:
+    """Remember settings that have stayed healthy for the configured stretch, once."""
+    engine, ready_s = status.engine, status.ready_s
+    if engine is None or ready_s is None or status.state is not State.READY or engine.digest != policy.digest:
+        return None
+    known = status.good is not None and status.good.digest == engine.digest
+    if known or status.fallback_from or now_s - ready_s < policy.supervision.healthy_stretch_s:
+        return None
+    startup_s = None if status.launched_s is None else round(ready_s - status.launched_s, 1)
+    good = KnownGood(
+        digest=engine.digest, basis=policy.basis, start=engine.start, startup_s=startup_s, at_s=now_s
+    )
+    entry = Entry(kind="known-good", message=f"the settings of start {engine.start} are known good")
+    return Decision(
+        status=replace(status, good=good),
+        actions=(RememberGood(digest=engine.digest),),
+        entries=(entry,),
+    )
+
+
 def _forget_streak(status: Status, policy: Policy, *, now_s: float) -> Status:
     """After a healthy stretch the backoff and the ladder start from their beginning again."""
     stretch_s = policy.supervision.healthy_stretch_s
@@ -266,6 +289,9 @@ def _forget_streak(status: Status, policy: Policy, *, now_s: float) -> Status:
 
 def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -> Decision:
     """With nothing in hand: ready or degraded, and whether the prefixes need another look."""
+    proved = _proved_good(status, policy, now_s=now_s)
+    if proved is not None:
+        return proved
     why = warm.due(status, policy.prefixes, now_s=now_s)
     if why is not None:
         marked = replace(status, vitals=warm.marked(status.vitals))

@@ -15,6 +15,7 @@ from rigd import log
 from rigd.adapters.store import Store
 from rigd.adapters.vllm import VllmClient
 from rigd.errors import RigdError, explain, hint_of
+from rigd.rig.schema import Rig
 from rigd.runtime import startlog
 from rigd.runtime.base import CheckReport, EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
@@ -24,7 +25,7 @@ from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
 from rigd.supervise.moves import Policy
 from rigd.supervise.overlay import KnobStep
-from rigd.supervise.plan import Plan
+from rigd.supervise.plan import Plan, make_plan
 from rigd.supervise.probes import send_canary, watch_health
 from rigd.supervise.state import (
     STATUS,
@@ -40,12 +41,14 @@ from rigd.supervise.state import (
     Launch,
     LaunchFailed,
     Observation,
+    RememberGood,
     Result,
     SendCanary,
     State,
     Status,
     StopEngine,
     StopFailed,
+    UseKnownGood,
     UseOverlay,
     UseSpecification,
     WarmDone,
@@ -55,6 +58,8 @@ from rigd.supervise.warming import Warmer
 
 LOOK_AGAIN_S = 2.0
 """Pause before a watcher that lost its runtime (Docker restarting) looks again, in seconds."""
+KNOWN_GOOD = "known-good.json"
+"""The rig whose settings last stayed healthy, as JSON; secrets are references in it."""
 HISTORY_STARTS = 10
 """Earlier starts that the estimate of the time left is learned from."""
 
@@ -100,6 +105,19 @@ class EngineEffects:
         self._runtimes: dict[str, Runtime] = {}
         self._warmer = Warmer(plan.rig, plan.path.resolve().parent, now=now, board=board)
         self._log = log.get("effects")
+        self._how: dict[type, Callable[[Any], None]] = {
+            Launch: self._begin_launch,
+            StopEngine: self._begin_stop,
+            WarmPrefixes: self._begin_warm,
+            CheckConfiguration: self._begin_check,
+            SendCanary: self._begin_canary,
+            CancelJob: lambda action: self._cancel(action.job),
+            EndExtra: lambda action: self._spawn(self._end_extra(action.ref)),
+            UseSpecification: self._use_specification,
+            UseOverlay: lambda action: self._use(self._with_overlay(action.steps)),
+            UseKnownGood: lambda _action: self._use(self._known_good()),
+            RememberGood: lambda action: self._spawn(self._remember_good(self._plans[action.digest])),
+        }
 
     def on_journal(self, listener: Callable[[float, tuple[Entry, ...]], None]) -> None:
         """Call `listener` with the time and the entries whenever the journal grows."""
@@ -132,26 +150,8 @@ class EngineEffects:
 
     def begin(self, action: Action) -> None:
         """Begin to carry out an action; its result comes back as an observation."""
-        if isinstance(action, Launch):
-            self._begin_launch(action)
-        elif isinstance(action, StopEngine):
-            runtime = self._runtime_of(action.ref)
-            self._job(action.job, self._stop(action, runtime), StopFailed(message="cannot stop the engine"))
-        elif isinstance(action, WarmPrefixes):
-            self._job(action.job, self._warm(), WarmDone(results=(), complete=False, detail="failed"))
-        elif isinstance(action, CheckConfiguration):
-            self._job(action.job, self._check(action), CheckDone(accepted=None, message="could not be asked"))
-        elif isinstance(action, SendCanary):
-            self._begin_canary(action)
-        elif isinstance(action, CancelJob):
-            self._cancel(action.job)
-        elif isinstance(action, EndExtra):
-            self._spawn(self._end_extra(action.ref))
-        elif isinstance(action, UseSpecification):
-            self.wish = self._plans[action.digest]
-            self._use(self.wish)
-        elif isinstance(action, UseOverlay):
-            self._use(self._with_overlay(action.steps))
+        how: Callable[[Any], None] = self._how[type(action)]
+        how(action)
 
     def attend(self, status: Status) -> None:
         """Watch and probe the engine of `status`, and nothing else; none in maintenance."""
@@ -196,6 +196,21 @@ class EngineEffects:
             self._log.exception("job failed", job=number)
             result = _with_text(otherwise, f"{type(error).__name__}: {error}")
         self._report(Observation(finished=Finished(job=number, result=result)))
+
+    def _begin_stop(self, action: StopEngine) -> None:
+        runtime = self._runtime_of(action.ref)
+        self._job(action.job, self._stop(action, runtime), StopFailed(message="cannot stop the engine"))
+
+    def _begin_warm(self, action: WarmPrefixes) -> None:
+        self._job(action.job, self._warm(), WarmDone(results=(), complete=False, detail="failed"))
+
+    def _begin_check(self, action: CheckConfiguration) -> None:
+        unasked = CheckDone(accepted=None, message="could not be asked")
+        self._job(action.job, self._check(action), unasked)
+
+    def _use_specification(self, action: UseSpecification) -> None:
+        self.wish = self._plans[action.digest]
+        self._use(self.wish)
 
     def _begin_launch(self, action: Launch) -> None:
         launch = LaunchJob(
@@ -282,6 +297,21 @@ class EngineEffects:
         except (RigdError, UnknownKnobError) as error:
             # A change that this version of rigd or vLLM no longer knows: better the wish than nothing.
             self._log.error("the overlay cannot be used; using the rig file as it is", error=explain(error))
+            return self.wish
+
+    async def _remember_good(self, plan: Plan) -> None:
+        text = plan.rig.model_dump_json(indent=1)
+        try:
+            await asyncio.to_thread(startlog.write_private, self._state_dir / KNOWN_GOOD, text)
+        except OSError as error:
+            self._log.warning("the known good settings cannot be kept", error=explain(error))
+
+    def _known_good(self) -> Plan:
+        path = self._state_dir / KNOWN_GOOD
+        try:
+            return make_plan(self.wish.path, Rig.model_validate_json(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RigdError) as error:
+            self._log.error("the known good settings cannot be used", path=str(path), error=explain(error))
             return self.wish
 
     def _use(self, plan: Plan) -> None:

@@ -159,7 +159,7 @@ def _checked(
         entry = Entry(kind="check-refused", message=message)
         return Decision(status=status, entries=(entry,), replies=() if request is None else (reply,))
     use = UseSpecification(digest=digest)
-    status = replace(status, overlay=(), overlay_basis="", trial=None, answered=())
+    status = replace(status, overlay=(), overlay_basis="", trial=None, answered=(), fallback_from="")
     reply = Reply(request=request or 0, ok=True, message="restarting with the new configuration")
     decision = stop(status, "restart with the new configuration asked", policy, now_s=now_s)
     return replace(

@@ -26,6 +26,7 @@ from rigd.supervise.state import (
     RequestKind,
     State,
     Status,
+    UseKnownGood,
     UseOverlay,
     UseSpecification,
 )
@@ -168,7 +169,7 @@ class Supervisor:
     def _begin(self, action: Action) -> None:
         try:
             self._effects.begin(action)
-            if isinstance(action, UseSpecification | UseOverlay):
+            if isinstance(action, UseSpecification | UseOverlay | UseKnownGood):
                 self.policy = self._effects.policy
         except Exception:  # noqa: BLE001  (nothing may end the loop)
             # The job's deadline in `overdue` takes it from here: the loop itself must go on.

@@ -16,10 +16,12 @@ from rigd.supervise.state import (
     GiveUp,
     Job,
     JobKind,
+    KnownGood,
     Launch,
     State,
     Status,
     StopEngine,
+    UseKnownGood,
     UseOverlay,
     WarmPrefixes,
 )
@@ -151,6 +153,7 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
             cleared,
             GiveUp.BOOTS,
             f"gave up: {said}; the last failure: {failure.sentence}",
+            policy,
             now_s=now_s,
         )
     rung = next_rung(
@@ -166,14 +169,14 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
     if rung.move is Move.STOP and _failed_start(status, policy, failure.at_s):
         if status.overlay:
             said = f"{failure.sentence} Every change that may help was tried: {_listed(status.overlay)}."
-            return give_up(status, cleared, GiveUp.LADDER, said, now_s=now_s)
+            return give_up(status, cleared, GiveUp.LADDER, said, policy, now_s=now_s)
         if not failure.retry_helps:
             said = f"{failure.sentence} Trying again would not help."
-            return give_up(status, cleared, GiveUp.USELESS, said, now_s=now_s)
+            return give_up(status, cleared, GiveUp.USELESS, said, policy, now_s=now_s)
     if len(window) >= rules.attempts:
         said = f"gave up after {len(window)} failures within {rules.attempts_window_s:.0f} s"
         said = f"{said}; the last one: {failure.sentence}"
-        return give_up(status, cleared, GiveUp.ATTEMPTS, said, now_s=now_s)
+        return give_up(status, cleared, GiveUp.ATTEMPTS, said, policy, now_s=now_s)
     cleared = replace(cleared, answered=(*status.answered, failure.kind)[-rules.attempts :])
     return _back_off(status, cleared, failure, policy, now_s=now_s, jitter=jitter)
 
@@ -196,12 +199,36 @@ def _back_off(
     return Decision(status=after, entries=(entry,))
 
 
-def give_up(status: Status, cleared: Status, why: GiveUp, reason: str, *, now_s: float) -> Decision:
-    """Stop trying, and say why."""
+def give_up(
+    status: Status, cleared: Status, why: GiveUp, reason: str, policy: Policy, *, now_s: float
+) -> Decision:
+    """Stop trying, and say why; a rig file that was changed and failed makes way for what last worked."""
+    good = cleared.good
+    if good is not None and good.basis != policy.basis and not status.fallback_from:
+        return _fall_back(status, cleared, good, reason, policy, now_s=now_s)
     after = replace(move(cleared, State.FAILED, reason, now_s=now_s), gave_up=why)
     kind = cleared.failure.kind if cleared.failure is not None else None
     entry = moved(status, after, "gave-up", reason, failure=kind, why=str(why))
     return Decision(status=after, entries=(entry,))
+
+
+def _fall_back(
+    status: Status, cleared: Status, good: KnownGood, reason: str, policy: Policy, *, now_s: float
+) -> Decision:
+    said = f"{reason} Going back to the last known good settings (start {good.start})."
+    after = replace(
+        move(cleared, State.BACKOFF, said, now_s=now_s),
+        retry_s=now_s,
+        overlay=(),
+        overlay_basis="",
+        answered=(),
+        failures=(),
+        boots=(),
+        trial=None,
+        fallback_from=policy.basis,
+    )
+    entry = moved(status, after, "fallback", said, good=good.digest)
+    return Decision(status=after, actions=(UseKnownGood(),), entries=(entry,))
 
 
 def _turned(

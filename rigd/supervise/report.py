@@ -64,6 +64,7 @@ def status_document(
             "path": str(plan.path),
             "digest": plan.spec.digest,
             "running_digest": None if status.engine is None else status.engine.digest,
+            "fallback": bool(status.fallback_from),
             "changed": status.engine is not None and status.engine.digest != plan.spec.digest,
         },
         "overlay": [{**asdict(step), "text": str(step)} for step in status.overlay],

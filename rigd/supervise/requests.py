@@ -137,7 +137,7 @@ def _set(status: Status, request: Request, policy: Policy, now_s: float) -> Deci
 
 
 def _overlay_clear(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
-    if not status.overlay:
+    if not status.overlay and not status.fallback_from:
         return _answer(status, request, "there is nothing to clear: the rig file is in effect as it is")
     return _use_overlay(
         status, request, (), "every change on top of the rig file cleared", policy, now_s=now_s
@@ -154,7 +154,9 @@ def _use_overlay(
     now_s: float,
 ) -> Decision:
     """Use another overlay from now on: at once where an engine serves or starts, else at the next start."""
-    changed = replace(status, overlay=overlay, overlay_basis=policy.basis, trial=None, answered=())
+    changed = replace(
+        status, overlay=overlay, overlay_basis=policy.basis, trial=None, answered=(), fallback_from=""
+    )
     entry = Entry(kind="overlay", message=message)
     use = UseOverlay(steps=overlay)
     if status.state in _UP:
@@ -183,7 +185,7 @@ def _with_specification(decision: Decision, request: Request, policy: Policy) ->
     if request.digest is None or request.digest == policy.digest:
         return decision
     # Another rig file: what was changed on top of the old one no longer holds.
-    fresh = replace(decision.status, overlay=(), overlay_basis="", trial=None, answered=())
+    fresh = replace(decision.status, overlay=(), overlay_basis="", trial=None, answered=(), fallback_from="")
     return replace(
         decision, status=fresh, actions=(UseSpecification(digest=request.digest), *decision.actions)
     )

@@ -17,6 +17,7 @@ from rigd.supervise.state import (
     JobKind,
     State,
     Status,
+    UseKnownGood,
     UseOverlay,
 )
 
@@ -38,6 +39,8 @@ def resume(
     before = stored if stored is not None else Status(desired=Desired.RUNNING, since_s=now_s)
     same_boot = before.boot in {"", boot}
     before = replace(before, boot=boot)
+    if before.fallback_from and before.fallback_from != policy.basis:
+        before = replace(before, fallback_from="")  # The rig file was changed again: it gets its chance.
     if before.overlay and before.overlay_basis != policy.basis:
         cleared = replace(before, overlay=(), overlay_basis="", trial=None, answered=())
         entry = Entry(
@@ -46,6 +49,8 @@ def resume(
         decision = _resume(cleared, found, policy, now_s=now_s, insist=insist, same_boot=same_boot)
         return replace(decision, entries=(entry, *decision.entries))
     decision = _resume(before, found, policy, now_s=now_s, insist=insist, same_boot=same_boot)
+    if before.fallback_from:
+        return replace(decision, actions=(UseKnownGood(), *decision.actions))
     if not before.overlay:
         return decision
     return replace(decision, actions=(UseOverlay(steps=before.overlay), *decision.actions))

@@ -133,6 +133,20 @@ class PrefixWarmth:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownGood:
+    """Settings that stayed healthy for the configured stretch; kept whole in `known-good.json`."""
+
+    digest: str
+    """Digest of the specification in effect then, overlay included."""
+    basis: str
+    """Digest of what the rig file alone gave."""
+    start: int
+    startup_s: float | None = None
+    """From the engine's creation to ready."""
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """Everything the supervisor knows and has decided; written by the loop alone."""
 
@@ -178,6 +192,10 @@ class Status:
     """The change that is undone on trial; it comes back when the trial fails."""
     trials_failed: int = 0
     """Trials that failed since the last one that held; each doubles the time to the next."""
+    good: KnownGood | None = None
+    """The settings that last stayed healthy for the configured stretch."""
+    fallback_from: str = ""
+    """Basis of the rig file that failed, while the last known good settings run in its place."""
     boot: str = ""
     """The kernel's id of the boot in which this was written."""
     vitals: Vitals = Vitals()
@@ -366,6 +384,18 @@ class UseSpecification:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RememberGood:
+    """Keep the specification with this digest as the last known good one."""
+
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseKnownGood:
+    """From now on launch the last known good specification in the rig file's place."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class UseOverlay:
     """From now on launch the rig file's specification with these changes on top."""
 
@@ -382,6 +412,8 @@ Action = (
     | EndExtra
     | UseSpecification
     | UseOverlay
+    | RememberGood
+    | UseKnownGood
 )
 
 

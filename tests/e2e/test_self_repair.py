@@ -129,3 +129,24 @@ def test_knob_that_would_be_refused_never_touches_the_engine(rig, knob, value):
         rig.client.post("/v1/overlay", {"knob": knob, "value": value}, timeout_s=60)
 
     assert rig.status()["engine"]["id"] == engine
+
+
+def test_changed_rig_file_that_cannot_start_makes_way_for_what_last_worked(rig):
+    rig.settings["engine"]["arguments"]["max_num_seqs"] = 4
+    rig.settings["supervision"]["healthy_stretch_s"] = 0.5
+    rig.settings["supervision"]["ladder"]["enabled"] = False
+    rig.fault(oom_unless_max_num_seqs=4)
+    rig.start_daemon()
+    rig.wait("ready")
+    rig.until(lambda: any(event["kind"] == "known-good" for event in rig.events()), 20, "it is known good")
+
+    rig.settings["engine"]["arguments"]["max_num_seqs"] = 10
+    rig.write()
+    rig.act("restart", reload=True)
+
+    rig.until(lambda: any(event["kind"] == "fallback" for event in rig.events()), 30, "it falls back")
+    status = rig.wait("ready")
+    assert status["configuration"]["fallback"]
+    rig.kill_daemon(signal.SIGKILL)
+    rig.start_daemon()
+    assert rig.wait("ready")["engine"]["id"] == status["engine"]["id"]

@@ -12,6 +12,7 @@ from rigd.supervise.ladder import Move, Remedy, next_rung
 from rigd.supervise.overlay import KnobStep, apply
 from rigd.supervise.state import (
     GiveUp,
+    KnownGood,
     Observation,
     Request,
     RequestKind,
@@ -178,7 +179,8 @@ TURNED = KnobStep(knob="max_num_seqs", old=10, new=5, kind="oom_sampler_warmup",
 
 def long_ready(**changes):
     calm = vitals(load=load(kv_usage=0.1))
-    return status(State.READY, overlay=(TURNED,), ready_s=NOW_S - 600, vitals=calm, **changes)
+    good = KnownGood(digest="d1", basis="d1", start=7)
+    return status(State.READY, overlay=(TURNED,), ready_s=NOW_S - 600, vitals=calm, good=good, **changes)
 
 
 def test_after_a_long_healthy_stretch_with_room_the_newest_change_is_tried_without():
