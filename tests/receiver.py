@@ -8,6 +8,14 @@ from typing import Any
 OK, REFUSE = 200, 500
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = False
+    """Ending it waits for the requests in hand, and their connections are closed."""
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of callers that did not wait for their answer."""
+
+
 class Receiver:
     """Listens on a port of the loopback address; `down()` and `up()` end and begin that."""
 
@@ -21,7 +29,7 @@ class Receiver:
         """While it is cleared, requests get no answer."""
         self.hold.set()
         self._port = 0
-        self._server: http.server.ThreadingHTTPServer | None = None
+        self._server: _Server | None = None
         self.up()
 
     @property
@@ -50,7 +58,7 @@ class Receiver:
             def log_message(self, *words: object) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._server = _Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 

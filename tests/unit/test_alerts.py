@@ -262,6 +262,18 @@ def test_changed_settings_are_told_when_it_serves_with_them(people):
     assert message.level is Level.WARNING
 
 
+def test_settings_that_are_as_wished_again_are_told_once(people):
+    changed = Seen(state=State.READY, changed=True)
+    people.look(CRASH)
+    people.look(entry("fallback", "Going back to the last known good settings.", to="backoff"), after_s=1)
+    people.look(READY, after_s=60)
+    assert "last known good" in people.wait(100, seen=changed)[0].body
+    assert people.wait(100_000, step_s=1000, seen=changed) == []
+    (message,) = people.wait(1000, seen=Seen(state=State.READY))
+
+    assert message.title == "rig-a: the settings are as wished again"
+
+
 def test_settings_that_a_person_changed_are_no_news(people):
     people.look(entry("overlay", "the rig file changed"))
 
@@ -473,8 +485,8 @@ def test_in_the_end_everything_is_told_and_nothing_is_left(steps):
         people.quiet = quiet
         people.look(*happenings, after_s=after_s)
     people.quiet = False
-    people.look(READY, *(entry("host-cleared", "over", **HOT),))
-    people.wait(30_000, step_s=500)
+    people.look(READY, entry("host-cleared", "over", **HOT))
+    people.wait(30_000, step_s=500, seen=Seen(state=State.READY))
 
     assert people.state.notes == ()
     assert people.state.problems == ()
