@@ -56,7 +56,8 @@ def explain(error: BaseException) -> str:
     parts: list[str] = []
     seen: BaseException | None = error
     while seen is not None:
-        text = str(seen) or type(seen).__name__
+        # An error number and the path that the sentence before already names are of no help to a person.
+        text = (seen.strerror if isinstance(seen, OSError) else str(seen)) or str(seen) or type(seen).__name__
         if not parts or text not in parts[-1]:
             parts.append(text)
         seen = seen.__cause__

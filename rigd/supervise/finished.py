@@ -24,6 +24,8 @@ from rigd.supervise.state import (
     WarmDone,
 )
 
+BOOTS_KEPT = 200
+"""Times of starts that are remembered; more than any budget of a window."""
 UNAVAILABLE_WAIT_S = 30.0
 """Longest wait before a runtime that did not answer is asked again."""
 
@@ -51,6 +53,7 @@ def _launched(status: Status, result: LaunchDone, policy: Policy, now_s: float, 
         launched_s=now_s,
         healthy_s=None,
         vitals=Vitals(),
+        boots=(*status.boots, now_s)[-BOOTS_KEPT:],
         reason="launched; loading",
     )
     entry = Entry(

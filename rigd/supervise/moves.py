@@ -26,8 +26,6 @@ from rigd.supervise.state import (
     WarmPrefixes,
 )
 
-BOOTS_KEPT = 200
-"""Times of starts that are remembered; more than any budget of a window."""
 BROKEN_GRACE_S = 0.5
 """From TERM to KILL for a tree that is already broken: there is nothing left to shut down cleanly."""
 
@@ -94,7 +92,6 @@ def launch(status: Status, reason: str, *, now_s: float) -> Decision:
         warm=(),
         warmed_s=None,
         gave_up=None,
-        boots=(*status.boots, now_s)[-BOOTS_KEPT:],
     )
     after, job = with_job(after, JobKind.LAUNCH, now_s=now_s)
     entry = moved(status, after, "starting", reason)

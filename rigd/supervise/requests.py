@@ -41,7 +41,7 @@ def _start(status: Status, request: Request, policy: Policy, now_s: float) -> De
         return _answer(wanted, request, f"already {status.state}")
     if status.state is State.STOPPING:
         return _answer(wanted, request, "stopping; starts again when that is done")
-    fresh = replace(wanted, failures=(), streak=0)
+    fresh = replace(wanted, failures=(), streak=0, boots=(), answered=())
     decision = launch(fresh, request.why if request.why != "asked" else "start asked", now_s=now_s)
     return _with_specification(_with_reply(decision, request, "starting"), request, policy)
 

@@ -70,7 +70,7 @@ def _resume(
     if insist:
         before = replace(before, desired=Desired.RUNNING)
     if not same_boot or insist:
-        before = replace(before, failures=(), streak=0, gave_up=None)
+        before = replace(before, failures=(), streak=0, boots=(), answered=(), gave_up=None)
     if before.desired is Desired.STOPPED:
         return _stay_stopped(before, found, policy, now_s=now_s)
     if before.state is State.STOPPING or (before.job is not None and before.job.kind is JobKind.STOP):

@@ -13,6 +13,7 @@ from rigd.supervise.overlay import KnobStep, apply
 from rigd.supervise.state import (
     GiveUp,
     KnownGood,
+    LaunchFailed,
     Observation,
     Request,
     RequestKind,
@@ -240,3 +241,21 @@ def test_clearing_an_empty_overlay_says_so():
     decision = decide(status(State.READY), Observation(request=request), POLICY, now_s=NOW_S)
 
     assert (decision.actions, decision.replies[0].ok) == ((), True)
+
+
+def test_start_asked_by_a_person_begins_with_a_clean_count():
+    spent = status(State.FAILED, boots=(NOW_S,) * 20, answered=("unknown",) * 3, gave_up=GiveUp.BOOTS)
+
+    decision = decide(spent, Observation(request=Request(id=1, kind=RequestKind.START)), POLICY, now_s=NOW_S)
+
+    assert (decision.status.boots, decision.status.answered) == ((), ())
+
+
+def test_runtime_that_is_away_uses_up_no_starts():
+    away = LaunchFailed(failure=failure("runtime_unavailable"), temporary=True)
+    now = status(State.STARTING)
+    for minute in range(30):
+        now = decide(now, finished(away, job=now.job.id), POLICY, now_s=NOW_S + 60 * minute).status
+        now = decide(now, Observation(), POLICY, now_s=NOW_S + 60 * minute + 59).status
+
+    assert (now.state, now.boots) == (State.STARTING, ())
