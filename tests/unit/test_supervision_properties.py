@@ -1,5 +1,6 @@
 """What holds for every schedule of faults, exits, probe errors, requests and daemon deaths."""
 
+import os
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -228,7 +229,7 @@ class World(RuleBasedStateMachine):
 
 
 World.TestCase.settings = settings(
-    max_examples=300,
+    max_examples=int(os.environ.get("RIGD_SCHEDULES", "300")),  # 10,000 take some two minutes
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
