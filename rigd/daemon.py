@@ -44,6 +44,8 @@ from rigd.supervise.warming import prefix_files
 
 RUNTIME_RETRY_S = 2.0
 WATCH_FILES_S = 5.0
+WARM_LOOK_S = 15.0
+"""How often it is looked whether the last proof of the prefixes is too old."""
 PRUNE_S = 3600.0
 GPU_READ_S = 10.0
 STORE_FLUSH_S = 10.0
@@ -91,9 +93,8 @@ class Daemon:
         """Supervise until a signal, or until the state is `until`."""
         for folder in (self._settings.state_dir, self._settings.runtime_dir):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        listening = listen(
-            self._settings
-        )  # Also the lock: a second daemon ends here, having touched nothing.
+        # Listening holds the lock as well: a second daemon ends here, having touched nothing.
+        listening = listen(self._settings)
         try:
             store = await Store.open(self._settings.state_dir / "rigd.db")
         except BaseException:
@@ -180,7 +181,7 @@ class Daemon:
             code = await self._until_end(tasks, supervisor, until)
             systemd.stopping()
             if stop_on_exit:
-                await self._stop_engine(supervisor)
+                await self._stop_engine(supervisor, backend)
         finally:
             restore()
             schedule.shutdown(wait=False)
@@ -253,10 +254,10 @@ class Daemon:
             return ExitCode.FAILED
         return ExitCode.DONE
 
-    async def _stop_engine(self, supervisor: Supervisor) -> None:
+    async def _stop_engine(self, supervisor: Supervisor, backend: DaemonBackend) -> None:
         rules = self._plan.rig.supervision
-        await supervisor.request(RequestKind.MAINTENANCE_OFF)
-        await supervisor.request(RequestKind.STOP)
+        await backend.act(RequestKind.MAINTENANCE_OFF, reload=False)
+        await backend.act(RequestKind.STOP, reload=False)
         limit_s = rules.deadlines.stop_s + rules.deadlines.create_s
         if not await supervisor.wait(frozenset({State.STOPPED}), limit_s):
             self._log.error("the engine did not stop in time", waited_s=limit_s)
@@ -285,6 +286,11 @@ class Daemon:
             if supervisor.policy.prefixes and supervisor.status.state in {State.READY, State.DEGRADED}:
                 await supervisor.request(RequestKind.WARM, why=why)
 
+        async def warm_in_time() -> None:
+            every_s, warmed_s = effects.plan.rig.warm.every_s, supervisor.status.warmed_s
+            if every_s is not None and warmed_s is not None and self._clock.now_s() - warmed_s >= every_s:
+                await rewarm("on schedule")
+
         async def watch_files() -> None:
             if effects.plan.rig.warm.watch_files and self._files_changed(effects.plan):
                 await rewarm("because a file of a prefix changed")
@@ -298,12 +304,9 @@ class Daemon:
         async def look_at_host() -> None:
             await host.on_readings(await backend.read_gpus())
 
-        self._files_changed(
-            self._plan
-        )  # From here on: what changes before the first warm-up is warmed twice.
-        every_s = self._plan.rig.warm.every_s
-        if every_s is not None:
-            schedule.add_job(rewarm, "interval", seconds=every_s, args=("on schedule",), jitter=every_s / 20)
+        # Watched from here on: what changes before the first warm-up is warmed twice.
+        self._files_changed(self._plan)
+        schedule.add_job(warm_in_time, "interval", seconds=WARM_LOOK_S)
         schedule.add_job(watch_files, "interval", seconds=WATCH_FILES_S)
         schedule.add_job(prune, "interval", seconds=PRUNE_S)
         schedule.add_job(look_at_host, "interval", seconds=GPU_READ_S, next_run_time=datetime.now(UTC))
