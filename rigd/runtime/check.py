@@ -75,5 +75,6 @@ def verdict(answer: Answer) -> tuple[bool | None, str]:
     if answer.code == NO_ENGINE_CODE:
         return None, words or "no vLLM can be imported there"
     if answer.code in (0, _REFUSED_CODE):
-        return answer.code == 0, words
+        # argparse says `usage: ...` and then, after `PROGRAM: error: `, the sentence that matters.
+        return answer.code == 0, words.rpartition("error: ")[2].strip()
     return None, f"asking the engine's parser ended with exit code {answer.code}: {words}"
