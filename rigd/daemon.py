@@ -48,6 +48,8 @@ WARM_LOOK_S = 15.0
 """How often it is looked whether the last proof of the prefixes is too old."""
 PRUNE_S = 3600.0
 GPU_READ_S = 10.0
+SHUTDOWN_S = 10.0
+"""Longest wait for the daemon's own tasks when it ends, in seconds."""
 STORE_FLUSH_S = 10.0
 HEARTBEAT_LIMIT_S = 15.0
 """A loop that has not gone round for this long is stuck; systemd is then no longer told that all is well."""
@@ -187,7 +189,7 @@ class Daemon:
             schedule.shutdown(wait=False)
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=SHUTDOWN_S)
             await alerter.close()
             await effects.close()
             await incidents.close()

@@ -233,7 +233,9 @@ class Store:
         if self._closed or self._thread.busy_s() > self._deadline_s:
             return None  # Waiting for the same stuck disk again helps nobody.
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(self._thread.run(function)), deadline_s)
+            # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with its result.
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.wrap_future(self._thread.run(function))
         except TimeoutError:
             self._behind.problem = f"its disk has not answered for {deadline_s:.0f} s; see `dmesg`"
             return None

@@ -111,7 +111,8 @@ class Supervisor:
             Observation(request=Request(id=number, kind=kind, digest=digest, found=found, step=step, why=why))
         )
         try:
-            return await asyncio.wait_for(future, REPLY_DEADLINE_S)
+            async with asyncio.timeout(REPLY_DEADLINE_S):
+                return await future
         except TimeoutError:
             return Reply(request=number, ok=False, message="no answer in time", hint="rigd events")
         finally:
@@ -130,8 +131,10 @@ class Supervisor:
         await self._apply(first)
         while True:
             observation = Observation()
+            # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with its result.
             with contextlib.suppress(TimeoutError):
-                observation = await asyncio.wait_for(self._queue.get(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    observation = await self._queue.get()
             self.beat_s = self._now()
             await self._apply(self._decide(observation))
 
