@@ -259,6 +259,10 @@ def configs_folder() -> Path:
     raise DemoError("the rig files that come with rigd are missing", hint="install rigd again")
 
 
+FITTING_SEQS = 4
+"""Largest `max_num_seqs` that still fits, in the step that shows self-repair."""
+
+
 def _begin(stage: Stage, say: Say) -> Shown:
     began_s = time.time()
     stage.start_daemon()
@@ -313,9 +317,38 @@ def _memory_taken(stage: Stage, say: Say) -> Shown:
     )
 
 
+def _repair(stage: Stage, say: Say) -> Shown:
+    before = stage.status()["engine"]
+    stage.break_with({"oom-unless-max-num-seqs": FITTING_SEQS})
+    since_s = time.time()
+    os.kill(int(before["pid"]), signal.SIGKILL)
+    status = stage.until("it serves with another setting", lambda: _changed(stage.status()))
+    took_s = time.time() - since_s
+    for step in status["overlay"]:
+        say(f"     changed {step['text']}: {step['sentence']}")
+    starts = status["engine"]["start"] - before["start"]
+    say(
+        f"     ready after {starts} starts; `rigd overlay show` remembers why, and `rigd overlay clear` goes back"
+    )
+    stage.break_with({})
+    stage.client.post("/v1/overlay/clear", timeout_s=STEP_DEADLINE_S)
+    stage.ready(start_after=status["engine"]["start"])
+    return Shown(
+        name="out of memory with the wished setting",
+        result=f"serving with the nearest setting that works {took_s:.1f} s after it died",
+        noticed_s=status["overlay"][0]["at_s"] - since_s,
+        recovered_s=took_s,
+    )
+
+
+def _changed(status: Document) -> Document | None:
+    """Return the status of an engine that serves with something changed."""
+    return status if status["overlay"] and _state(status, "ready") else None
+
+
 def _hopeless(stage: Stage, say: Say) -> Shown:
     before = stage.status()["engine"]
-    stage.break_with({"fail-at-start": "oom-sampler"})
+    stage.break_with({"fail-at-start": "model-missing"})
     since_s = time.time()
     os.kill(int(before["pid"]), signal.SIGKILL)
     status = stage.until("rigd gives up", lambda: _state(stage.status(), "failed"))
@@ -398,8 +431,13 @@ STEPS = (
         show=_memory_taken,
     ),
     Step(
+        name="repair",
+        about="Kill it again; from now on the wished batch of eight no longer fits the cards.",
+        show=_repair,
+    ),
+    Step(
         name="hopeless",
-        about="Kill it again, and let each start fail in a way that trying again cannot mend.",
+        about="Kill it again, and take the model away: no start and no setting can mend that.",
         show=_hopeless,
     ),
     Step(name="daemon", about="Kill rigd itself with SIGKILL.", show=_kill_daemon),

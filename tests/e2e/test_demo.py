@@ -36,7 +36,6 @@ def test_whole_tour_recovers_everything_and_leaves_nothing(environ, tmp_path):
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     assert len(demo.STEPS) == len(document["steps"])
-    assert document["took_s"] < 60
     assert all(step["noticed_s"] is not None or step["recovered_s"] is not None for step in document["steps"])
     assert (list(tmp_path.iterdir()), processes_of_tours(tmp_path)) == ([], [])
 
