@@ -322,7 +322,7 @@ def test_fingerprint_moves_with_the_pool_alone():
 
 
 async def test_connection_is_kept_between_questions():
-    connections = 0
+    connections, ended = 0, asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -330,7 +330,8 @@ async def test_connection_is_kept_between_questions():
         with contextlib.suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
+        writer.transport.abort()
+        ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
     client = VllmClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="m", api_key=None)
@@ -338,5 +339,7 @@ async def test_connection_is_kept_between_questions():
         assert (await client.health(FAST_S)).kind is HealthKind.PASSING
     await client.aclose()
     server.close()
+    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.sleep(0)  # The aborted transport lets go of its socket in the loop's next round.
 
     assert connections == 1
