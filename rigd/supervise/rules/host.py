@@ -143,8 +143,8 @@ RULES = (
             sig("'oom-kill'", r"Failed with result 'oom-kill'"),
             sig("oomkilled", r"\bOOMKilled\b\"?(?:: ?true|\s*$|\))"),
         ),
-        sentence="The kernel killed a process of the engine[[ ({process}, pid {pid}]][[, {resident_gib} GiB resident"
-        "]][[{closing}]] because the host's memory (or the container's limit) ran out.",
+        sentence="The kernel killed a process of the engine[[ ({process}, pid {pid})]]"
+        "[[, {resident_gib} GiB resident,]] because the host's memory (or the container's limit) ran out.",
         remedy="Free host memory or raise the container's limit; find out whether it grew over days (a leak: restart on a "
         "threshold) or while loading.",
         turns=(fix("host_memory"), RESTART),
