@@ -68,6 +68,11 @@ class LaunchJob:
             return LaunchFailed(failure=self._launch_failure(error, start), temporary=error.temporary)
         except CancelledLaunchError as error:
             return LaunchFailed(failure=self._failure("cancelled", error, start))
+        except TimeoutError:
+            limits = self.plan.rig.supervision.deadlines
+            late = f"pull and creation took longer than {limits.pull_s + limits.create_s:.0f} s"
+            slow = errors.RigdError(late, hint="look at the network, or raise supervision.deadlines.pull_s")
+            return LaunchFailed(failure=self._failure("launch_timeout", slow, start))
         except errors.RigdError as error:
             return LaunchFailed(failure=self._failure("launch_failed", error, start))
 
