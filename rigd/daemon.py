@@ -47,7 +47,6 @@ WATCH_FILES_S = 5.0
 WARM_LOOK_S = 15.0
 """How often it is looked whether the last proof of the prefixes is too old."""
 PRUNE_S = 3600.0
-GPU_READ_S = 10.0
 SHUTDOWN_S = 10.0
 """Longest wait for the daemon's own tasks when it ends, in seconds."""
 STORE_FLUSH_S = 10.0
@@ -311,7 +310,8 @@ class Daemon:
         schedule.add_job(warm_in_time, "interval", seconds=WARM_LOOK_S)
         schedule.add_job(watch_files, "interval", seconds=WATCH_FILES_S)
         schedule.add_job(prune, "interval", seconds=PRUNE_S)
-        schedule.add_job(look_at_host, "interval", seconds=GPU_READ_S, next_run_time=datetime.now(UTC))
+        look_s = self._settings.host_look_s
+        schedule.add_job(look_at_host, "interval", seconds=look_s, next_run_time=datetime.now(UTC))
         schedule.add_job(store.flush, "interval", seconds=STORE_FLUSH_S)
         return schedule
 

@@ -38,6 +38,9 @@ class Settings(BaseSettings):
     hosts: tuple[str, ...] = ()
     """Further names by which callers may address the TCP listener (JSON list); its own address always may."""
 
+    host_look_s: float = Field(default=10.0, gt=0)
+    """How often the cards are read, in seconds. What they say must hold for some looks before it is told."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 

@@ -21,7 +21,7 @@ def rig(make_rig, tmp_path_factory):
     facts = under_test.folder / "cards"
     facts.write_text("")
     folder = build(tmp_path_factory.mktemp("nvml"))
-    under_test.environ |= {"NVML_STUB": str(facts), "LD_LIBRARY_PATH": str(folder)}
+    under_test.environ |= {"NVML_STUB": str(facts), "LD_LIBRARY_PATH": str(folder), "RIGD_HOST_LOOK_S": "1"}
     return under_test
 
 
