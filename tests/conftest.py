@@ -10,6 +10,7 @@ import fcntl
 import inspect
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -32,6 +33,10 @@ ENGINE_LOCK_WAIT_S = 500
 POLL_S = 0.02
 
 _left_behind = pytest.StashKey[list[str]]()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A run in a shell's background is deaf to Ctrl-C, and so would be every command that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # --- lab parts: here, skipped, or an error ---
