@@ -235,9 +235,18 @@ def install_docker(folder: Path) -> None:
         time.sleep(0.2)
 
 
+DOCKER_PIDS = {
+    "dockerd": Path("/var/run/docker.pid"),
+    "containerd": Path("/var/run/docker/containerd/containerd.pid"),
+}
+
+
 def _start_dockerd(log: Path) -> None:
-    if not _dockerd_runs():
-        Path("/var/run/docker.pid").unlink(missing_ok=True)  # Left by a machine that was switched off.
+    for program, pid_file in DOCKER_PIDS.items():
+        # Left by a machine that was switched off, or by a process that was killed and not yet waited for: dockerd
+        # would take either for its own and wait for it.
+        if not _runs(program, pid_file):
+            pid_file.unlink(missing_ok=True)
     with log.open("ab") as output:
         subprocess.Popen(
             ["dockerd"],
@@ -249,12 +258,14 @@ def _start_dockerd(log: Path) -> None:
         )
 
 
-def _dockerd_runs() -> bool:
+def _runs(program: str, pid_file: Path) -> bool:
+    """Return whether the process of a pid file lives, and is that program."""
     try:
-        pid = int(Path("/var/run/docker.pid").read_text())
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "dockerd"
+        stat = Path(f"/proc/{int(pid_file.read_text())}/stat").read_text()
     except (OSError, ValueError):
         return False
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    return name == program and rest.split()[0] != "Z"
 
 
 class DockerConnection(http.client.HTTPConnection):
