@@ -47,6 +47,7 @@ def double_settings(request: pytest.FixtureRequest, runtime: str, folder: Path, 
         "stall_deadline_s": 4,
         "stop_grace_s": 3,
         "backoff": {"initial_s": 0.2, "max_s": 1},
+        "healthy_stretch_s": 1,  # Each test's failure is the first after a healthy stretch.
         "attempts": 50,
         "deadlines": {"gates_s": 5, "load_s": 20, "first_answer_s": 10, "warm_s": 20, "stop_s": 10},
     }
@@ -76,6 +77,7 @@ def vllm_settings(request: pytest.FixtureRequest, runtime: str, port: int) -> di
         "stall_deadline_s": 20,
         "stop_grace_s": 5,
         "backoff": {"initial_s": 0.5, "max_s": 5},
+        "healthy_stretch_s": 1,  # Each test's failure is the first after a healthy stretch.
         "attempts": 50,
         "deadlines": {"gates_s": 20, "load_s": 240, "first_answer_s": 90, "warm_s": 120, "stop_s": 30},
     }

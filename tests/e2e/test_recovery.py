@@ -19,7 +19,9 @@ OVERHEAD_S = 3.0
 
 @pytest.fixture(scope="module", params=[*DOUBLE, *REAL])
 def rig(request, make_rig):
-    return make_rig(request.param)
+    made = make_rig(request.param)
+    yield made
+    made.close()  # The next rig has the machine's two cores to itself.
 
 
 def system_message(rig):
