@@ -31,6 +31,7 @@ from rigd.supervise.state import (
     UseSpecification,
 )
 
+LEAST_PAUSE_S = 0.02
 TICK_S = 0.5
 """Longest pause between two decisions, in seconds: deadlines are noticed this late at most."""
 QUEUE_LIMIT = 1000
@@ -133,10 +134,17 @@ class Supervisor:
             observation = Observation()
             # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with its result.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
+                async with asyncio.timeout(self._pause_s()):
                     observation = await self._queue.get()
             self.beat_s = self._now()
             await self._apply(self._decide(observation))
+
+    def _pause_s(self) -> float:
+        """Return how long to wait for news: until the next try is due, where one is, and a tick at most."""
+        due_s = self.status.retry_s
+        if due_s is None or self.status.state not in {State.BACKOFF, State.STOPPING}:
+            return TICK_S
+        return min(TICK_S, max(LEAST_PAUSE_S, due_s - self._now()))
 
     def _decide(self, observation: Observation) -> Decision:
         try:

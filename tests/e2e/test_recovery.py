@@ -58,9 +58,16 @@ def test_killed_process_is_noticed_and_the_engine_comes_back(rig, member):
     assert launched_s <= OVERHEAD_S
 
 
+def _ready_for_s(rig):
+    status = rig.status()
+    return status["now_s"] - status["ready_s"] if status["state"] == "ready" else 0.0
+
+
 def killed(rig, member):
     """Kill a process of the engine; return when it was noticed and when the next engine was launched, in seconds."""
     rig.ready()
+    stretch_s = rig.settings["supervision"]["healthy_stretch_s"]
+    rig.until(lambda: _ready_for_s(rig) > stretch_s + 1, 30, "the last failure is behind it: no backoff")
     before = rig.all_pids()
     victim = rig.members()[member]
     killed_s = time.time()
