@@ -107,9 +107,14 @@ class RigUnderTest:
         """Return the whole journal, oldest first."""
         return self.client.get("/v1/events", {"after": 0, "limit": 1000})["events"]
 
-    def event(self, kind: str, after_s: float) -> dict[str, Any]:
-        """Return the first event of a kind after a time."""
-        return next(event for event in self.events() if event["kind"] == kind and event["at_s"] >= after_s)
+    def event(self, kind: str, after_s: float, deadline_s: float = 10) -> dict[str, Any]:
+        """Return the first event of a kind after a time, as soon as there is one."""
+
+        def found() -> dict[str, Any] | None:
+            events = (event for event in self.events() if event["kind"] == kind and event["at_s"] >= after_s)
+            return next(events, None)
+
+        return self.until(found, deadline_s, f"an event '{kind}'")
 
     def launches(self) -> int:
         """Return how many engines were launched so far."""
