@@ -223,15 +223,19 @@ def install_docker(folder: Path) -> None:
         raise LabError(
             "docker: the daemon does not answer; start it (`sudo systemctl start docker`), run this again"
         )
-    if Path("/run/systemd/system").is_dir():
+    by_systemd = Path("/run/systemd/system").is_dir()
+    if by_systemd:
         run("docker", "systemctl", "start", "docker")
-    else:
-        _start_dockerd(folder / "dockerd.log")
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 90
+    started: subprocess.Popen[bytes] | None = None
     while not docker_answers():
+        ended = started is None or started.poll() is not None
+        # One that is still ending, or already starting, is waited for: two never share a pid file.
+        if not by_systemd and ended and not _runs("dockerd", DOCKER_PIDS["dockerd"]):
+            started = _start_dockerd(folder / "dockerd.log")
         if time.monotonic() > deadline_s:
             tail = "\n".join((folder / "dockerd.log").read_text().splitlines()[-8:])
-            raise LabError(f"docker: the daemon does not answer after 60 s; its log ends with:\n{tail}")
+            raise LabError(f"docker: the daemon does not answer after 90 s; its log ends with:\n{tail}")
         time.sleep(0.2)
 
 
@@ -241,14 +245,14 @@ DOCKER_PIDS = {
 }
 
 
-def _start_dockerd(log: Path) -> None:
+def _start_dockerd(log: Path) -> "subprocess.Popen[bytes]":
     for program, pid_file in DOCKER_PIDS.items():
         # Left by a machine that was switched off, or by a process that was killed and not yet waited for: dockerd
         # would take either for its own and wait for it.
         if not _runs(program, pid_file):
             pid_file.unlink(missing_ok=True)
     with log.open("ab") as output:
-        subprocess.Popen(
+        return subprocess.Popen(
             ["dockerd"],
             stdin=subprocess.DEVNULL,
             stdout=output,
