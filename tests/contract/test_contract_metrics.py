@@ -93,7 +93,7 @@ async def test_client_that_hangs_up_frees_its_place(client, wait_until):
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
 
-    assert await wait_until(lambda: running(0), 30)
+    assert await wait_until(lambda: running(0), 120)
 
 
 async def test_requests_beyond_the_slots_wait(client, wait_until):
