@@ -109,16 +109,26 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
     said_nothing = found.kind in SAYS_NOTHING and failure.kind not in SAYS_NOTHING
     if found.kind == "unknown" or failure.kind in OURS_KNOWS_BEST or said_nothing:
         return replace(failure, evidence=evidence)
-    sentence = found.sentence.strip()
     return replace(
         failure,
         kind=found.kind,
-        sentence=sentence if sentence.endswith((".", "!", "?")) else f"{sentence}.",
+        sentence=full_sentence(found.sentence),
         hint=found.remedy or failure.hint,
         retry_helps=failure.retry_helps and found.retry is not Retry.NEVER,
-        remedies=tuple(Remedy(knob=step.knob, change=step.change, value=step.value) for step in found.steps),
+        remedies=remedies_of(found),
         evidence=evidence,
     )
+
+
+def remedies_of(found: Diagnosis) -> tuple[Remedy, ...]:
+    """Return what the diagnosis says may help, in the ladder's words."""
+    return tuple(Remedy(knob=step.knob, change=step.change, value=step.value) for step in found.steps)
+
+
+def full_sentence(text: str) -> str:
+    """Return the text with a full stop, where it has no end of its own."""
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _sum(left: StopReport, right: StopReport) -> StopReport:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rigd.supervise import warm
 from rigd.supervise.health import Vitals
-from rigd.supervise.moves import Policy, failed, launch, move, moved, stop
+from rigd.supervise.moves import Policy, as_wished, failed, launch, move, moved, stop
 from rigd.supervise.state import (
     CheckDone,
     Decision,
@@ -162,7 +162,7 @@ def _checked(
         entry = Entry(kind="check-refused", message=message)
         return Decision(status=status, entries=(entry,), replies=() if request is None else (reply,))
     use = UseSpecification(digest=digest)
-    status = replace(status, overlay=(), overlay_basis="", trial=None, answered=(), fallback_from="")
+    status = as_wished(status)
     reply = Reply(request=request or 0, ok=True, message="restarting with the new configuration")
     decision = stop(status, "restart with the new configuration asked", policy, now_s=now_s)
     return replace(

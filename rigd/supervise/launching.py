@@ -15,7 +15,7 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, GateReport, LaunchError, Runtime, RuntimeUnavailableError
 from rigd.runtime.gates import check_gates
 from rigd.supervise.classify import Retry, diagnose
-from rigd.supervise.ladder import Remedy
+from rigd.supervise.ending import full_sentence, remedies_of
 from rigd.supervise.live import Board, Live
 from rigd.supervise.plan import Plan
 from rigd.supervise.state import Failure, LaunchDone, LaunchFailed
@@ -126,13 +126,13 @@ class LaunchJob:
         gate, _, detail = shut.name.partition(":")
         kind = detail if shut.name.startswith(HOST_GATE) else GATE_KINDS.get(gate, f"gate_{shut.name}")
         return Failure(
-            kind=kind, sentence=_sentence(shut.detail), hint=shut.hint, at_s=self.now(), start=start
+            kind=kind, sentence=full_sentence(shut.detail), hint=shut.hint, at_s=self.now(), start=start
         )
 
     def _failure(self, kind: str, error: Exception, start: int) -> Failure:
         return Failure(
             kind=kind,
-            sentence=_sentence(errors.explain(error)),
+            sentence=full_sentence(errors.explain(error)),
             hint=errors.hint_of(error),
             at_s=self.now(),
             start=start,
@@ -145,18 +145,11 @@ class LaunchJob:
             return self._failure("launch_failed", error, start)
         return Failure(
             kind=found.kind,
-            sentence=_sentence(found.sentence),
+            sentence=full_sentence(found.sentence),
             hint=found.remedy,
             retry_helps=found.retry is not Retry.NEVER,
-            remedies=tuple(
-                Remedy(knob=step.knob, change=step.change, value=step.value) for step in found.steps
-            ),
+            remedies=remedies_of(found),
             evidence=tuple(item.text for item in found.evidence),
             at_s=self.now(),
             start=start,
         )
-
-
-def _sentence(text: str) -> str:
-    text = text.strip()
-    return text if text.endswith((".", "!", "?")) else f"{text}."

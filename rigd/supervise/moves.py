@@ -196,6 +196,11 @@ def _back_off(
     return Decision(status=after, entries=(entry,))
 
 
+def as_wished(status: Status) -> Status:
+    """Return `status` with nothing changed on top of the rig file, and no fallback."""
+    return replace(status, overlay=(), overlay_basis="", trial=None, answered=(), fallback_from="")
+
+
 def give_up(
     status: Status, cleared: Status, why: GiveUp, reason: str, policy: Policy, *, now_s: float
 ) -> Decision:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from rigd.supervise.moves import Policy, begin_warm, cancelled, launch, move, moved, stop, with_job
+from rigd.supervise.moves import Policy, as_wished, begin_warm, cancelled, launch, move, moved, stop, with_job
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.resume import after_maintenance
 from rigd.supervise.state import (
@@ -185,7 +185,7 @@ def _with_specification(decision: Decision, request: Request, policy: Policy) ->
     if request.digest is None or request.digest == policy.digest:
         return decision
     # Another rig file: what was changed on top of the old one no longer holds.
-    fresh = replace(decision.status, overlay=(), overlay_basis="", trial=None, answered=(), fallback_from="")
+    fresh = as_wished(decision.status)
     return replace(
         decision, status=fresh, actions=(UseSpecification(digest=request.digest), *decision.actions)
     )
