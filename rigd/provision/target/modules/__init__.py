@@ -1,0 +1,33 @@
+"""The modules, one file each; imported when a task first uses it."""
+
+import importlib
+import pkgutil
+from functools import cache
+
+from rigd.provision.target.contract import Module  # noqa: TC001  (no typing tricks on the box)
+
+PREFIXES = (
+    "ansible.builtin.",
+    "ansible.posix.",
+    "community.general.",
+    "community.docker.",
+    "rigd.box.",
+    "ansible.legacy.",
+)
+"""Collections whose modules are known by their last word."""
+
+
+@cache
+def short_names() -> frozenset[str]:
+    """Return the short names of all modules."""
+    return frozenset(found.name for found in pkgutil.iter_modules(__path__))
+
+
+@cache
+def find(name: str) -> "Module | None":
+    """Return the module of a short or fully qualified name, or None."""
+    prefix, _, short = name.rpartition(".")
+    if short not in short_names():
+        return None
+    module: Module = importlib.import_module(f"{__name__}.{short}").MODULE
+    return module if not prefix or name in module.names else None
