@@ -69,6 +69,8 @@ class Change:
     """File, package, unit, ... that the difference is about; heads the diff."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What `apply` needs to know of it; may hold secrets, is never shown."""
+    once: bool = False
+    """An act, not a state (restart, run a command): the probe after apply shows it again, and that is no fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ class Module:
     together: tuple[tuple[str, ...], ...] = ()
     """Groups of arguments given all or none."""
     converges: bool = True
-    """Whether a second probe after apply must show no difference; False for commands and states such as restarted."""
+    """Whether a second probe after apply must show no difference (changes that are `once` aside)."""
     reads_only: bool = False
     """Runs in check mode, too: it never changes anything (stat, slurp, service_facts, ...)."""
     skipped_in_check: bool = False
