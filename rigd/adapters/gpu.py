@@ -22,7 +22,7 @@ _MIB = 1024 * 1024
 _MEMORY_V2 = 0x02000028
 _RECOVERY_FIELD = 230
 _TEMPERATURE_GPU = 0
-_CLOCK_SM = 1
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
 
 class GpuFault(enum.StrEnum):
@@ -76,9 +76,16 @@ class GpuCard:
     """Percent of the last sample in which the card was busy."""
     clock_mhz: int | None = None
     """Clock of the processors now."""
+    memory_clock_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
+    """The limit that holds now; the driver's own reasons may keep it below the one that was set."""
+    power_set_w: float | None = None
+    """The limit that was set."""
+    power_range_w: tuple[float, float] | None = None
+    """Least and most that may be set."""
+    persistence: bool | None = None
     throttle: tuple[str, ...] = ()
     """Why the clocks are held down, in NVML's own words (`sw_power_cap`, `hw_thermal`); idle is none."""
     processes: tuple[GpuProcess, ...] = ()
@@ -252,6 +259,11 @@ def _card(nvml: Any, index: int) -> GpuCard:
     if reasons is None:
         reasons = ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, default=0)
     power, limit = ask(nvml.nvmlDeviceGetPowerUsage), ask(nvml.nvmlDeviceGetEnforcedPowerLimit)
+    limits = ask(nvml.nvmlDeviceGetPowerManagementLimitConstraints)
+    limit_set, persistence = (
+        ask(nvml.nvmlDeviceGetPowerManagementLimit),
+        ask(nvml.nvmlDeviceGetPersistenceMode),
+    )
     pci = ask(nvml.nvmlDeviceGetPciInfo)
     return GpuCard(
         index=index,
@@ -263,9 +275,13 @@ def _card(nvml: Any, index: int) -> GpuCard:
         memory_free_mib=None if memory is None else int(memory.free) // _MIB,
         utilization=None if rates is None else int(rates.gpu),
         clock_mhz=ask(lambda card: int(nvml.nvmlDeviceGetClockInfo(card, _CLOCK_SM))),
+        memory_clock_mhz=ask(lambda card: int(nvml.nvmlDeviceGetClockInfo(card, _CLOCK_MEMORY))),
         temperature_c=ask(lambda card: int(nvml.nvmlDeviceGetTemperature(card, _TEMPERATURE_GPU))),
         power_w=None if power is None else power / 1000,
         power_limit_w=None if limit is None else limit / 1000,
+        power_set_w=None if limit_set is None else limit_set / 1000,
+        power_range_w=None if limits is None else (limits[0] / 1000, limits[1] / 1000),
+        persistence=None if persistence is None else bool(persistence),
         throttle=tuple(name for bit, name in _THROTTLE if reasons & bit),
         processes=(
             *_processes(ask(nvml.nvmlDeviceGetComputeRunningProcesses, default=()), graphics=False),

@@ -6,12 +6,13 @@ Names of engine settings are vLLM's own (`max_num_seqs` is `--max-num-seqs`).
 import enum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Secret, model_validator
+from pydantic import AfterValidator, Field, JsonValue, Secret, model_validator
 
 from rigd.rig.alert_urls import masked_url
+from rigd.rig.host import Host
+from rigd.rig.model import Model, Seconds
 from rigd.rig.sizes import parse_size
 
-Seconds = Annotated[float, Field(gt=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
@@ -23,12 +24,6 @@ def _checked_size(size: int | str) -> int | str:
 
 Size = Annotated[int | str, AfterValidator(_checked_size)]
 """Bytes, or a number with a unit: `512mb`, `16gb`, `48GiB` (steps of 1024, as Docker counts)."""
-
-
-class Model(BaseModel):
-    """A frozen value whose keys are all known; the docstring after each field is its documentation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class RuntimeKind(enum.StrEnum):
@@ -484,6 +479,8 @@ class Rig(Model):
     """How it is kept serving."""
     gates: Gates = Gates()
     """What must hold before a start."""
+    host: Host = Host()
+    """What rigd may do to the host."""
     prefixes: tuple[Prefix, ...] = ()
     """Prompt beginnings that agents share, warmed in this order after every start."""
     warm: Warm = Warm()

@@ -5,7 +5,7 @@ To add a rule: write a function that yields findings, and name it in `RULES`.
 
 from collections.abc import Callable, Iterator
 
-from rigd.rig import rules_alerts, rules_container, rules_engine, rules_service
+from rigd.rig import rules_alerts, rules_container, rules_engine, rules_host, rules_service
 from rigd.rig.findings import Finding
 from rigd.rig.schema import Rig
 
@@ -27,6 +27,8 @@ RULES: tuple[Callable[[Rig], Iterator[Finding]], ...] = (
     rules_service.channels_fit,
     rules_service.prefixes_are_distinct,
     rules_service.deadlines_make_sense,
+    rules_host.cards_are_distinct,
+    rules_host.temperatures_are_ordered,
     rules_alerts.urls_are_urls,
     rules_alerts.urls_are_private,
     rules_alerts.times_make_sense,

@@ -7,19 +7,24 @@
  *     used N MIB | process N PID MIB                  memory of a card, and who has it
  *     busy N | slow N                                 working; the second at a fraction of its clock
  *     recovery N ACTION                               what the driver says the card needs
+ *     warm N DEGREES                                  its temperature, and no clock held down
+ *     limit N MILLIWATTS | persistence N 0 or 1       as set; so are the next two
+ *     clocks N MHZ | memory-clocks N MHZ              most that they may be
+ *     unprivileged                                    setting is refused
+ * What is set is added to the file, each setting a fact.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, LOST = 15, MISMATCH = 18, UNKNOWN = 999 };
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, LOST = 15, MISMATCH = 18, UNKNOWN = 999 };
 enum { CARDS = 2, PROCESSES = 8 };
 static const unsigned long long MIB = 1024ULL * 1024ULL;
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process_t;
-typedef struct { int lost, unknown, hot, busy, slow, recovery; unsigned long long used_mib; unsigned count; process_t processes[PROCESSES]; } card_t;
-typedef struct { int missing, mismatched, hang; card_t cards[CARDS]; } state_t;
+typedef struct { int lost, unknown, hot, busy, slow, recovery, celsius, persistence; unsigned limit, clock, memory_clock; unsigned long long used_mib; unsigned count; process_t processes[PROCESSES]; } card_t;
+typedef struct { int missing, mismatched, hang, unprivileged; card_t cards[CARDS]; } state_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
 typedef struct { unsigned gpu, memory; } rates_t;
@@ -30,7 +35,7 @@ typedef struct { unsigned id, scope; long long at, latency; unsigned type, ret; 
 static state_t look(void) {
     state_t s;
     memset(&s, 0, sizeof s);
-    for (int n = 0; n < CARDS; n++) s.cards[n].used_mib = 14;
+    for (int n = 0; n < CARDS; n++) { s.cards[n].used_mib = 14; s.cards[n].limit = 350000; }
     const char *path = getenv("NVML_STUB");
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[256], word[64];
@@ -42,6 +47,12 @@ static state_t look(void) {
         if (!strcmp(word, "missing-driver")) s.missing = 1;
         else if (!strcmp(word, "mismatched")) s.mismatched = 1;
         else if (!strcmp(word, "hang")) s.hang = 1;
+        else if (!strcmp(word, "unprivileged")) s.unprivileged = 1;
+        else if (!strcmp(word, "warm")) card->celsius = (int)a;
+        else if (!strcmp(word, "limit")) card->limit = (unsigned)a;
+        else if (!strcmp(word, "persistence")) card->persistence = (int)a;
+        else if (!strcmp(word, "clocks")) card->clock = (unsigned)a;
+        else if (!strcmp(word, "memory-clocks")) card->memory_clock = (unsigned)a;
         else if (!strcmp(word, "lost")) card->lost = 1;
         else if (!strcmp(word, "unknown")) card->unknown = 1;
         else if (!strcmp(word, "hot")) card->hot = 1;
@@ -83,6 +94,9 @@ const char *nvmlErrorString(int code) {
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
     case LOST: return "GPU is lost";
     case MISMATCH: return "Driver/library version mismatch";
+    case INVALID: return "Invalid Argument";
+    case NO_PERMISSION: return "Insufficient Permissions";
+    case NOT_FOUND: return "Not Found";
     case NOT_SUPPORTED: return "Not Supported";
     default: return "Unknown Error";
     }
@@ -142,16 +156,23 @@ int nvmlDeviceGetUtilizationRates(void *handle, rates_t *rates) {
 }
 
 int nvmlDeviceGetClockInfo(void *handle, unsigned kind, unsigned *megahertz) {
-    (void)kind;
     CARD(handle);
-    *megahertz = card.slow ? 405 : card.busy ? 1695 : 210;
+    unsigned most = kind == 2 ? card.memory_clock : card.clock;
+    *megahertz = kind == 2 ? (card.busy ? 9501 : 405) : card.slow ? 405 : card.busy ? 1695 : 210;
+    if (most && *megahertz > most) *megahertz = most;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *handle, unsigned kind, unsigned *megahertz) {
+    CARD(handle);
+    *megahertz = kind == 2 ? 9751 : 2100;
     return SUCCESS;
 }
 
 int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *degrees) {
     (void)sensor;
     CARD(handle);
-    *degrees = card.hot ? 93 : 38;
+    *degrees = card.celsius ? (unsigned)card.celsius : card.hot ? 93 : 38;
     return SUCCESS;
 }
 
@@ -161,7 +182,35 @@ int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {
     return SUCCESS;
 }
 
-int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *milliwatts) { CARD(handle); *milliwatts = 350000; return SUCCESS; }
+int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned *milliwatts) { CARD(handle); *milliwatts = card.limit; return SUCCESS; }
+int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *milliwatts) { CARD(handle); *milliwatts = card.limit; return SUCCESS; }
+int nvmlDeviceGetPowerManagementDefaultLimit(void *handle, unsigned *milliwatts) { CARD(handle); *milliwatts = 350000; return SUCCESS; }
+
+int nvmlDeviceGetPowerManagementLimitConstraints(void *handle, unsigned *least, unsigned *most) {
+    CARD(handle);
+    *least = 100000, *most = 366000;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPersistenceMode(void *handle, unsigned *mode) { CARD(handle); *mode = (unsigned)card.persistence; return SUCCESS; }
+
+static int set(void *handle, const char *word, unsigned value) {
+    CARD(handle);
+    if (look().unprivileged) return NO_PERMISSION;
+    FILE *file = fopen(getenv("NVML_STUB"), "a");
+    if (!file) return UNKNOWN;
+    fprintf(file, "%s %ld %u\n", word, (long)handle - 1, value);
+    fclose(file);
+    return SUCCESS;
+}
+
+int nvmlDeviceSetPowerManagementLimit(void *handle, unsigned milliwatts) {
+    return milliwatts < 100000 || milliwatts > 366000 ? INVALID : set(handle, "limit", milliwatts);
+}
+
+int nvmlDeviceSetPersistenceMode(void *handle, unsigned mode) { return set(handle, "persistence", mode); }
+int nvmlDeviceSetGpuLockedClocks(void *handle, unsigned least, unsigned most) { (void)least; return set(handle, "clocks", most); }
+int nvmlDeviceSetMemoryLockedClocks(void *handle, unsigned least, unsigned most) { (void)least; return set(handle, "memory-clocks", most); }
 
 int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
     CARD(handle);
