@@ -69,6 +69,8 @@ class Change:
     """File, package, unit, ... that the difference is about; heads the diff."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What `apply` needs to know of it; may hold secrets, is never shown."""
+    counts: bool = True
+    """False: work that leaves nothing to speak of (reading package lists); done and told, but not `changed`."""
     once: bool = False
     """An act, not a state (restart, run a command): the probe after apply shows it again, and that is no fault."""
 
