@@ -9,6 +9,8 @@ import enum
 from dataclasses import dataclass, replace
 
 from rigd.rig.schema import Supervision
+from rigd.supervise.load import Load
+from rigd.supervise.trend_track import Track
 
 PAUSE_FACTOR = 5
 """Samples this many intervals apart: the daemon itself was paused, nothing is held against the engine."""
@@ -27,20 +29,6 @@ class Health(enum.StrEnum):
     """No answer in time, or the prober itself failed: says nothing about the engine."""
     PASSING = "passing"
     FAILING = "failing"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """The engine's counters at one moment. `progress` changes whenever the engine does any work."""
-
-    running: int
-    waiting: int
-    progress: tuple[float, ...]
-    kv_usage: float | None = None
-    generation_tokens: float = 0
-    prompt_tokens: float = 0
-    prefix_queries: float = 0
-    prefix_hits: float = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +95,8 @@ class Vitals:
     canary_failures: int = 0
     canary: CanaryResult | None = None
     cache_mark: CacheMark | None = None
+    track: Track = Track()  # noqa: RUF009  (frozen)
+    """What trends are judged by."""
 
 
 class Verdict(enum.StrEnum):

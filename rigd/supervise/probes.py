@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from rigd.adapters.vllm import AnswerKind, Counters, HealthKind, VllmClient
 from rigd.rig.schema import Supervision
-from rigd.supervise.health import Answer, CanaryResult, Health, Load, Sample, judge_text
+from rigd.supervise.health import Answer, CanaryResult, Health, Sample, judge_text
+from rigd.supervise.load import Load
 
 STARTUP_INTERVAL_S = 0.25
 
@@ -79,4 +80,10 @@ def _load(counters: Counters) -> Load:
         prompt_tokens=counters.prompt_tokens,
         prefix_queries=counters.prefix_queries,
         prefix_hits=counters.prefix_hits,
+        drafts=counters.drafts,
+        draft_tokens=counters.draft_tokens,
+        accepted_tokens=counters.accepted_tokens,
+        preemptions=counters.preemptions,
+        successes=counters.successes,
+        pool_tokens=counters.pool_tokens,
     )

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from rigd.rig.schema import Arguments, Backoff, Engine, Ladder, RuntimeKind, Speculative, Supervision, Warm
 from rigd.runtime.base import EngineExit, EngineRef, StopReport
-from rigd.supervise.health import Answer, CanaryResult, Health, Load, Sample, Vitals
+from rigd.supervise.health import Answer, CanaryResult, Health, Sample, Vitals
+from rigd.supervise.load import Load
 from rigd.supervise.moves import Policy
 from rigd.supervise.state import (
     Desired,
