@@ -12,6 +12,7 @@ from rigd.rig.alert_urls import masked_url
 from rigd.rig.host import Host
 from rigd.rig.model import Model, Seconds
 from rigd.rig.sizes import parse_size
+from rigd.rig.trends import Trends
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -304,7 +305,21 @@ class Ladder(Model):
     climb_after_s: Seconds = 21600.0
     """Time ready, with room, after which the newest change is undone on trial; doubled after each failed trial."""
     climb_kv_usage: Annotated[float, Field(ge=0, le=1)] = 0.6
-    """A trial begins only while less than this share of the KV pool is in use and nothing waits or runs."""
+    """A trial begins only when the KV pool was never fuller than this share over the stretch, and nothing preempted."""
+    climb_gpu_free_mib: Annotated[float, Field(ge=0)] = 512.0
+    """Memory that every card must have had free over the stretch, where there are cards."""
+    climb_idle_s: Seconds = 3600.0
+    """How long a trial waits for a moment without requests, which are never cut off; then for the next stretch."""
+    most_max_num_seqs: Annotated[int, Field(ge=1)] | None = None
+    """Up to here `max_num_seqs` is raised beyond the wish, on trial, when requests had to wait with room; None: never."""
+    raise_waiting: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Share of the stretch in which requests must have been waiting before it is raised."""
+    raise_speed: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Share of the tokens a second and stream that must be left after a raise; else it is taken back."""
+    wait_s: Seconds = 86400.0
+    """Longest wait for what the engine needs (port, disk, network, Docker, mounts); it costs no start and no attempt."""
+    wait_memory_s: Seconds = 600.0
+    """Longest wait for the cards' memory, after which settings are fitted to what is free, where the log says it."""
 
 
 class Supervision(Model):
@@ -338,6 +353,8 @@ class Supervision(Model):
     """An end sooner than this after ready counts as a failed start."""
     ladder: Ladder = Ladder()
     """How far rigd may change engine settings by itself."""
+    trends: Trends = Trends()
+    """Failures that only the numbers show: when they count, and what they are answered with."""
 
 
 class Gates(Model):
