@@ -135,6 +135,25 @@ def mapped_files(pid: int, folder: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def private_memory(pid: int) -> int:
+    """Return the bytes of a process that no file and no shared memory backs, swapped out or not; 0 of none.
+
+    Unlike PSS it may be read of another user's process, and costs nothing: the kernel keeps these counts.
+    """
+    text = _slurp(f"/proc/{pid}/status", _STAT_BYTES) or b""
+    found = dict(line.split(b":", 1) for line in text.split(b"\n") if b":" in line)
+    kib = (found.get(name, b"0 kB").split()[0] for name in (b"RssAnon", b"VmSwap"))
+    return 1024 * sum(map(int, kib))
+
+
+def available_memory() -> int | None:
+    """Return the bytes that this host can still give to processes; None where the kernel does not say."""
+    for line in (_slurp("/proc/meminfo", _STAT_BYTES) or b"").split(b"\n"):
+        if line.startswith(b"MemAvailable:"):
+            return 1024 * int(line.split()[1])
+    return None
+
+
 def control_groups(pid: int) -> str:
     """Return the text of `/proc/PID/cgroup`; empty where there is no such process."""
     return (_slurp(f"/proc/{pid}/cgroup", _STAT_BYTES) or b"").decode(errors="replace")

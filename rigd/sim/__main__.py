@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from rigd.sim import arguments
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.check_only:
         return 0
     faults = Faults(settings.faults, settings.faults_file)
+    if (share := faults.now().number("pool-share")) is not None:
+        settings = replace(settings, pool_tokens=int(settings.pool_tokens * share))
     out = Log("APIServer")
     _announce(settings, out)
     if faults.now().text("fail-at-start") == "model-missing":

@@ -38,6 +38,8 @@ _IDLE_S = 0.1
 _SHM_MESSAGE_S = 60.0
 _WORKER_DEATH_S = 3.0
 _FLOOD_LIMIT = 20_000
+_MIB = 1 << 20
+_LEAK_LIMIT = 512 * _MIB
 
 
 def run_core(settings: Settings, faults: Faults, link: socket.socket) -> int:
@@ -115,6 +117,9 @@ class Core:
         self._clock = _Clock()
         self._first_s = settings.profile.first_request_s
         self._flooded_s = time.monotonic()
+        self._steps = 0
+        self._leaked: list[bytearray] = []
+        self._leaked_s = time.monotonic()
         self._step_timeout_s = float(os.environ.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "300"))
 
     def run(self) -> int:
@@ -124,6 +129,7 @@ class Core:
             # Requests come and go before a step is planned, never between its plan and its end.
             if not self._listen(wait=self._scheduler.idle):
                 return self._outlive()
+            self._push_out()
             step = self._scheduler.plan()
             if step.empty:
                 self._report_idle()
@@ -172,10 +178,22 @@ class Core:
         pieces = ((one.start, one.tokens) for one in step.prefills)
         self._clock.pass_time(step_s(profile, pieces, len(step.decodes)) + self._first_s)
         self._first_s = 0.0
-        collapsed = self._faults.now().on("acceptance-collapse")
-        keep = 0.0 if collapsed else keep_probability(settings.acceptance, settings.drafts)
+        switches = self._faults.now()
+        given = switches.number("acceptance")
+        share = settings.acceptance if given is None else given
+        # Without drafts nothing is kept either: each step yields its own token and no more.
+        silent = switches.on("acceptance-collapse") or switches.on("no-drafts")
+        self._scheduler.drafting = not switches.on("no-drafts")
+        keep = 0.0 if silent else keep_probability(share, settings.drafts)
         produced = self._scheduler.commit(step, lambda: self._kept(keep))
         self._report(produced, computed=sum(one.tokens for one in step.prefills))
+
+    def _push_out(self) -> None:
+        """Preempt the newest request now and then, where a fault says so."""
+        every = self._faults.now().number("preempt")
+        self._steps += 1
+        if every is not None and self._steps % max(1, int(every)) == 0:
+            self._scheduler.push_out()
 
     def _report_idle(self) -> None:
         """Tell once that nobody is left; an abort makes no step that would tell it."""
@@ -223,6 +241,8 @@ class Core:
             self._die("torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
         if (lines := switches.number("log-flood")) is not None:
             self._flood(lines)
+        if (rate := switches.number("leak")) is not None:
+            self._leak(rate)
         stall_s = switches.number("stall")
         if stall_s is None:
             self._stalled = False
@@ -244,6 +264,14 @@ class Core:
             self._flooded_s = now_s
             text = "\n".join(["the same warning again"] * min(due, _FLOOD_LIMIT))
             self._log.warning("core.py:1589", text)
+
+    def _leak(self, mib_per_s: float) -> None:
+        now_s = time.monotonic()
+        due = int((now_s - self._leaked_s) * mib_per_s * _MIB)
+        room = _LEAK_LIMIT - sum(map(len, self._leaked))
+        if due >= _MIB and room > 0:
+            self._leaked_s = now_s
+            self._leaked.append(bytearray(b"\1" * min(due, room)))  # Written to, so that it is really there.
 
     def _mourn(self, death: WorkerDiedError) -> NoReturn:
         self._log.error(

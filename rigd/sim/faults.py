@@ -20,6 +20,7 @@ FAULTS = {
     "kv-max-len": "pool too small, the error states N, unless --max-model-len is at most N",
     "exit-at-start": "end while loading with this exit code (0 counts)",
     "hang-at-start": "never get past loading",
+    "pool-share": "the KV pool of this start is this share of what it should be",
     # When serving.
     "die-after": "engine core dies N seconds after it is ready",
     "die-at-request": "engine core dies at the first request",
@@ -33,6 +34,10 @@ FAULTS = {
     "http-500": "every completion is answered with 500",
     "slow-health": "seconds that /health takes",
     "acceptance-collapse": "no draft token is kept any more",
+    "acceptance": "share of draft tokens that is kept, in place of --sim-acceptance",
+    "no-drafts": "no token is drafted: the drafter is missing",
+    "preempt": "the newest request is pushed out of the KV pool every N steps",
+    "leak": "MiB a second by which the engine core grows",
     "log-flood": "lines a second on the log",
     # At the end.
     "refuse-term": "nobody ends at TERM",

@@ -100,6 +100,8 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._budget = max_num_batched_tokens
         self._drafts = drafts
+        self.drafting = True
+        """False: the drafter is missing; tokens come one a step, and nothing is counted."""
 
     @property
     def idle(self) -> bool:
@@ -117,6 +119,11 @@ class Scheduler:
             self.running.remove(request)
             self.pool.release(request.holding)
         self.waiting = deque(one for one in self.waiting if one.id != request_id)
+
+    def push_out(self) -> None:
+        """Preempt the newest request, as a full pool would; it is computed again from its beginning."""
+        if self.running:
+            self._preempt(self.running[-1])
 
     def plan(self) -> Step:
         """Choose what the next step computes, and give it its blocks."""
@@ -219,7 +226,7 @@ class Scheduler:
         return self._give(request, 1)
 
     def _decoded(self, request: Request, accepted: int) -> Produced:
-        if self._drafts:
+        if self._drafts and self.drafting:
             self.tally.drafts += 1
             self.tally.draft_tokens += self._drafts
             for position in range(accepted):

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from contract_engine import KEY, Engine, Engines, free_port_number
 
+from rigd.adapters.proc import private_memory
 from rigd.adapters.vllm import AnswerKind, HealthKind, VllmClient
 from rigd.sim.signatures import SIGNATURES
 from rigd.supervise.classify import diagnose
@@ -37,6 +38,7 @@ CLASSES = {
     "custom-allreduce": "custom_ar_ipc",
     "shm-exhausted": "shm_exhausted",
 }
+SPECULATION = ("--speculative-config", '{"method":"mtp","num_speculative_tokens":3}')
 CHAT = {"messages": [{"role": "user", "content": "go on"}], "max_tokens": 64, "ignore_eos": True}
 
 
@@ -267,6 +269,48 @@ def test_acceptance_may_collapse(ready, asked):
 
     assert counters.draft_tokens > 0
     assert counters.accepted_tokens == 0
+
+
+def test_acceptance_may_fall_to_a_share(ready, asked):
+    engine = ready(*SPECULATION, "--sim-fault", "acceptance=0.1")
+    for _ in range(8):
+        asked(engine, "chat", CHAT | {"max_tokens": 400}, ASK_S)
+    counters = asked(engine, "counters", ASK_S)
+
+    assert 0.02 < counters.accepted_tokens / counters.draft_tokens < 0.2
+
+
+def test_drafter_may_be_missing(ready, asked):
+    engine = ready(*SPECULATION, "--sim-fault", "no-drafts")
+    asked(engine, "chat", CHAT, ASK_S)
+    counters = asked(engine, "counters", ASK_S)
+
+    assert counters.generation_tokens >= 64
+    assert (counters.drafts, counters.draft_tokens, counters.accepted_tokens) == (0, 0, 0)
+
+
+def test_requests_may_push_one_another_out(ready, asked):
+    engine = ready("--sim-fault", "preempt=20")
+    answer = asked(engine, "chat", CHAT, ASK_S)
+    counters = asked(engine, "counters", ASK_S)
+
+    assert (answer.completion_tokens, counters.generation_tokens) == (64, 64)
+    assert counters.preemptions >= 2
+
+
+def test_pool_of_a_start_may_be_smaller(ready, asked):
+    whole = asked(ready(), "counters", ASK_S).pool_tokens
+    small = asked(ready("--sim-fault", "pool-share=0.5"), "counters", ASK_S).pool_tokens
+
+    assert small == whole // 2
+
+
+def test_core_may_grow(ready, block_until):
+    engine = ready("--sim-fault", "leak=40")
+    tree = [engine.process.pid, *(process.pid for process in engine.tree())]
+    before = sum(private_memory(pid) for pid in tree)
+
+    block_until(lambda: sum(private_memory(pid) for pid in tree) > before + 10 * 2**20, 10)
 
 
 def test_log_may_be_flooded(ready, block_until):
