@@ -19,12 +19,11 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, RuntimeUnavailableError
 from rigd.settings import Settings
 from rigd.supervise import knobs
-from rigd.supervise.climb import OPERATOR
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.incidents import Incidents
 from rigd.supervise.live import Board, Live
 from rigd.supervise.loop import Supervisor
-from rigd.supervise.overlay import KnobStep
+from rigd.supervise.overlay import OPERATOR, KnobStep
 from rigd.supervise.plan import load_plan
 from rigd.supervise.report import Surroundings, status_document
 from rigd.supervise.state import Entry, Reply, RequestKind, State

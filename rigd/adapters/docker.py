@@ -237,6 +237,16 @@ def pull(client: Client, image: str, report: Callable[[PullStep], None], cancell
                 report(layers.step())
 
 
+def ask_registry(client: Client, image: str) -> None:
+    """Have Docker ask the image's registry about it; a registry that refuses has answered."""
+    with _asking(f"cannot ask the registry about the image {image!r}"):
+        try:
+            client.inspect_distribution(image)  # type: ignore[no-untyped-call]  # not in its stubs
+        except docker.errors.APIError as error:
+            if not error.is_client_error():
+                raise
+
+
 def create(client: Client, wanted: Creation) -> str:
     """Make the container and return its id; it does not run yet."""
     with _asking(f"cannot create the container {wanted.name or wanted.image!r}"):

@@ -152,6 +152,11 @@ def _now(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
         if live.get("detail"):
             parts.append(printable(live["detail"]))
         yield ", ".join(parts)
+    waiting = document.get("waiting")
+    if waiting:
+        since = clock(waiting["since_s"], document["now_s"])
+        left = duration(waiting["until_s"] - document["now_s"])
+        yield paint(f"waits for {waiting['for']} since {since}, {left} more at most", YELLOW)
     retry_s = document.get("retry_s")
     if retry_s:
         yield paint(f"tries again in {duration(retry_s - document['now_s'])}", YELLOW)

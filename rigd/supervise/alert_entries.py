@@ -13,6 +13,9 @@ from rigd.supervise.alert_texts import account, cause_of, duration
 from rigd.supervise.state import State
 
 CHANGES_LIMIT = 20
+QUIET_ACTS = frozenset({"apply-settings"})
+LASTING_ACTS = frozenset({"reboot"})
+"""Acts whose end this daemon may not live to tell of."""
 CRASH = "crash"
 """Subject of crashes that passed."""
 
@@ -157,6 +160,23 @@ def _host_cleared(folding: Folding, happening: Happening) -> None:
         folding.over(problem, f"host trouble is over{cause_of(problem)}")
 
 
+def _host_act(folding: Folding, happening: Happening) -> None:
+    """Tell of what rigd did to the host; settings that were set again are no news."""
+    state, act = happening.get("state"), str(happening.get("act"))
+    if act in QUIET_ACTS and state != "failed":
+        return
+    begins = act in LASTING_ACTS and state == "intended"
+    if state == "intended" and not begins:
+        return  # It is told with what came of it, a moment later.
+    titles = {
+        "intended": "acts on the host",
+        "failed": "could not act on the host",
+        "refused": "does not act",
+    }
+    title = titles.get(str(state), "acted on the host")
+    folding.note(f"host-act:{act}", AlertKind.HOST, title, (happening.message,), urgent=state != "done")
+
+
 def _host_subject(happening: Happening) -> str:
     card = happening.get("bus") or happening.get("gpu")
     return f"host:{happening.get('class')}:{card}:{happening.get('subject')}"
@@ -165,6 +185,8 @@ def _host_subject(happening: Happening) -> str:
 KINDS: dict[str, Callable[[Folding, Happening], None]] = {
     "failure": _failed,
     "backoff": _failed,
+    "waiting": _failed,
+    "aside": _failed,
     "overlay": _changed,
     "fallback": _changed,
     "gave-up": _gave_up,
@@ -174,6 +196,7 @@ KINDS: dict[str, Callable[[Folding, Happening], None]] = {
     "store-recovered": _store,
     "host-finding": _host,
     "host-cleared": _host_cleared,
+    "host-act": _host_act,
 }
 STATES: dict[str, Callable[[Folding, Happening], None]] = {
     State.STARTING: _starting,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from rigd.rig.schema import Ladder
 from rigd.supervise.moves import Policy, stop
+from rigd.supervise.overlay import OPERATOR
 from rigd.supervise.state import Decision, Entry, State, Status, UseOverlay
 
-OPERATOR = "operator"
 MOST_DOUBLINGS = 6
 
 

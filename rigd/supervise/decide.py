@@ -12,9 +12,9 @@ Pure: no I/O, no clock, no randomness, no logging; `now_s` and `jitter` come in.
 from dataclasses import replace
 
 from rigd.runtime.base import EngineExit, Presence
-from rigd.supervise import climb, health, warm
+from rigd.supervise import climb, health, pending, pool, slow_answers, trend_track, trends, warm
 from rigd.supervise.finished import on_finished
-from rigd.supervise.health import Verdict
+from rigd.supervise.health import Answer, Sample, Verdict, Vitals
 from rigd.supervise.moves import Policy, begin_warm, launch, move, moved, stop
 from rigd.supervise.overdue import on_overdue
 from rigd.supervise.requests import on_request
@@ -35,10 +35,22 @@ FAILING_SHOWS = 2
 """Consecutive failed health probes that make a ready engine degraded: one may be a connection's bad luck."""
 
 
+NO_TEXT = frozenset({Answer.EMPTY, Answer.DEGENERATE, Answer.WRONG})
+"""Answers that came, and are none."""
+
+
 def decide(
     status: Status, seen: Observation, policy: Policy, *, now_s: float, jitter: float = 0.0
 ) -> Decision:
     """Return the next status and the actions, journal entries and replies that it calls for."""
+    decision = _decided(status, seen, policy, now_s=now_s, jitter=jitter)
+    told = trends.told(status, decision, now_s=now_s)
+    return replace(told, entries=(*told.entries, *pool.slow_start(status, told.status, policy)))
+
+
+def _decided(
+    status: Status, seen: Observation, policy: Policy, *, now_s: float, jitter: float
+) -> Decision:
     if seen.request is not None:
         return on_request(status, seen.request, policy, now_s=now_s)
     if status.state is State.MAINTENANCE:
@@ -76,23 +88,57 @@ def _fold(status: Status, seen: Observation, policy: Policy) -> Status:
     vitals = status.vitals
     if seen.sample is not None and seen.sample.engine == engine.id:
         vitals = health.after_sample(vitals, seen.sample, policy.supervision)
+        vitals = _tracked(status, vitals, seen.sample, policy)
     if seen.canary is not None and seen.canary.engine == engine.id:
         vitals = health.after_canary(vitals, seen.canary)
+    if seen.memory is not None and seen.memory.engine == engine.id and status.ready_s is not None:
+        against = trends.standard(status, policy)
+        vitals = replace(vitals, track=trend_track.after_memory(vitals.track, seen.memory, against))
     return status if vitals is status.vitals else replace(status, vitals=vitals)
+
+
+def _tracked(status: Status, vitals: Vitals, sample: Sample, policy: Policy) -> Vitals:
+    """Fold the counters of a serving engine into its track; those of a start are no work."""
+    if sample.load is None or status.state not in SERVING:
+        return vitals
+    rules = policy.supervision
+    track = trend_track.after_load(
+        vitals.track,
+        sample.load,
+        trends.standard(status, policy),
+        at_s=sample.at_s,
+        pause_s=health.PAUSE_FACTOR * rules.probe_interval_s,
+    )
+    return replace(vitals, track=track)
 
 
 def _after_exit(status: Status, gone: EngineExit, policy: Policy, *, now_s: float) -> Decision:
     what = f"{gone.member} of the engine" if gone.member else "the engine"
     code = "" if gone.code is None else f" with exit code {gone.code}"
     detail = f" ({gone.detail})" if gone.detail else ""
-    oom = ", killed for memory" if gone.oom_killed else ""
+    oom, hint = _killed_for_memory(policy) if gone.oom_killed else ("", "rigd logs")
     sentence = f"{what[0].upper()}{what[1:]} ended{code}{oom}{detail} {_when(status)}."
     kind = "host_oom_kill" if gone.oom_killed else "worker_died" if gone.member else "engine_exited"
     if status.state is State.STARTING and status.healthy_s is not None and not gone.oom_killed:
         end = f"{what} ended{code} at its first real request{detail}"
         sentence = f"The engine answers /health but cannot serve: {end}."
         kind = "cannot_serve"
-    return _fail(status, kind, sentence, policy, now_s=now_s, gone=gone, hint="rigd logs")
+    return _fail(status, kind, sentence, policy, now_s=now_s, gone=gone, hint=hint)
+
+
+def _killed_for_memory(policy: Policy) -> tuple[str, str]:
+    """Return whose memory ran out, and what gives the engine more."""
+    docker = policy.engine.docker
+    if docker is None or docker.memory is None:
+        return (
+            ", killed for memory: the host's ran out,",
+            "free -h (give the host more memory, or the engine less)",
+        )
+    limit = f"{docker.memory / (1 << 20):.0f} MiB"
+    return (
+        f", killed for memory at the container's limit of {limit}",
+        f"raise engine.docker.memory (now {limit}) in the rig file, or leave it out; then: rigd restart",
+    )
 
 
 def _when(status: Status) -> str:
@@ -135,9 +181,11 @@ def _as_time_passes(status: Status, policy: Policy, *, now_s: float) -> Decision
 
 
 def _backoff(status: Status, *, now_s: float) -> Decision:
-    if status.retry_s is not None and now_s >= status.retry_s:
-        return launch(status, "the wait after the last failure is over", now_s=now_s)
-    return Decision(status=status)
+    if status.job is not None or status.retry_s is None or now_s < status.retry_s:
+        return Decision(status=status)
+    if status.pending is not None:
+        return pending.begin(status, status.pending, now_s=now_s)
+    return launch(status, "the wait after the last failure is over", now_s=now_s)
 
 
 def _try_stop_again(status: Status, policy: Policy, *, now_s: float) -> Decision:
@@ -186,6 +234,9 @@ def _first_answer(status: Status, policy: Policy, *, now_s: float) -> Decision:
         return _serves(status, policy, now_s=now_s)
     verdict = health.judge(status.vitals, rules, now_s=now_s)
     refusing, garbage = verdict is Verdict.REFUSING, verdict is Verdict.GARBAGE
+    # Answers that are no text are the same failure before ready as after it; an HTTP 500 is not one of them.
+    answer = None if status.vitals.canary is None else status.vitals.canary.answer
+    rubbish = garbage and answer in NO_TEXT
     if refusing and status.ready_s is not None:
         # It served before this daemon came: that the rig's own key or name no longer fits is no fault of the engine.
         reason = f"serving, but the canary is refused: {_canary_detail(status)}"
@@ -194,7 +245,7 @@ def _first_answer(status: Status, policy: Policy, *, now_s: float) -> Decision:
     if verdict is Verdict.DOWN or refusing or garbage or now_s - healthy_s >= rules.deadlines.first_answer_s:
         return _fail(
             status,
-            "canary_refused" if refusing else "cannot_serve",
+            "canary_refused" if refusing else "garbage_output" if rubbish else "cannot_serve",
             f"/health answers, but no completion came back right: {_canary_detail(status)}.",
             policy,
             now_s=now_s,
@@ -216,14 +267,21 @@ def _canary_detail(status: Status) -> str:
 
 
 def _serves(status: Status, policy: Policy, *, now_s: float) -> Decision:
+    status, again = pool.after_start(status, policy, now_s=now_s)
+    if again is not None:  # No failure: it would serve as it is, and counts towards no breaker.
+        decision = stop(status, again, policy, now_s=now_s)
+        entry = Entry(kind="pool-restart", message=again, data=(("class", pool.KIND),))
+        return replace(decision, entries=(entry, *decision.entries))
     took_s = round(now_s - (status.launched_s or now_s), 1)
     if policy.prefixes and not warm.all_proved(status.warm, policy.prefixes):
         return begin_warm(
             status, State.WARMING, f"first answer after {took_s} s; warming prefixes", now_s=now_s
         )
     ready_s = status.ready_s if status.ready_s is not None else now_s
-    after = replace(move(status, State.READY, "serving", now_s=now_s), ready_s=ready_s)
-    return Decision(status=after, entries=(moved(status, after, "ready", "ready", took_s=took_s),))
+    state, kind, reason = trends.serving_state(status)
+    after = replace(move(status, state, reason, now_s=now_s), ready_s=ready_s)
+    said = "ready" if state is State.READY else reason
+    return Decision(status=after, entries=(moved(status, after, kind, said, took_s=took_s),))
 
 
 def _canary_sent(status: Status, *, now_s: float) -> Status:
@@ -244,7 +302,12 @@ def _serving(status: Status, policy: Policy, *, now_s: float) -> Decision:
     if verdict is Verdict.GARBAGE:
         sentence = f"The engine answers, but not with text: {_canary_detail(status)}."
         return _fail(status, "garbage_output", sentence, policy, now_s=now_s)
-    status = _forget_streak(status, policy, now_s=now_s)
+    status = trends.noted(_forget_streak(status, policy, now_s=now_s), policy, now_s=now_s)
+    failure = trends.answer(status, policy, now_s=now_s)
+    if failure is not None:
+        answers = slow_answers.with_answer(status.slow_answers, failure.kind, at_s=failure.at_s)
+        answered = replace(status, slow_answers=answers)
+        return stop(answered, failure.sentence, policy, now_s=now_s, failure=failure)
     if status.engine is not None and health.canary_due(status.vitals, rules, now_s=now_s):
         return Decision(
             status=_canary_sent(status, now_s=now_s),
@@ -263,9 +326,8 @@ def _proved_good(status: Status, policy: Policy, *, now_s: float) -> Decision | 
     known = status.good is not None and status.good.digest == engine.digest
     if known or status.fallback_from or now_s - ready_s < policy.supervision.healthy_stretch_s:
         return None
-    startup_s = None if status.launched_s is None else round(ready_s - status.launched_s, 1)
     good = KnownGood(
-        digest=engine.digest, basis=policy.basis, start=engine.start, startup_s=startup_s, at_s=now_s
+        digest=engine.digest, basis=policy.basis, start=engine.start, at_s=now_s
     )
     entry = Entry(kind="known-good", message=f"the settings of start {engine.start} are known good")
     return Decision(
@@ -292,6 +354,9 @@ def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -
     proved = _proved_good(status, policy, now_s=now_s)
     if proved is not None:
         return proved
+    learnt = pool.learnt(status, policy, now_s=now_s)
+    if learnt is not None:
+        return learnt
     why = warm.due(status, policy.prefixes, now_s=now_s)
     if why is not None:
         marked = replace(status, vitals=warm.marked(status.vitals))
@@ -304,10 +369,22 @@ def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -
         reason = _trouble(status, cold)
         after = move(status, State.DEGRADED, reason, now_s=now_s)
         return Decision(status=after, entries=(moved(status, after, "degraded", reason),))
-    if status.state is State.DEGRADED and not suspect and not cold:
-        after = move(status, State.READY, "serving", now_s=now_s)
-        return Decision(status=after, entries=(moved(status, after, "ready", "good again"),))
+    if not suspect and not cold:
+        lasting = _as_the_numbers_say(status, now_s=now_s)
+        if lasting is not None:
+            return lasting
     return Decision(status=replace(status, vitals=warm.first_mark(status.vitals)))
+
+
+def _as_the_numbers_say(status: Status, *, now_s: float) -> Decision | None:
+    """Return the move to ready, or to degraded by a trend, where that is not so already."""
+    state, kind, reason = trends.serving_state(status)
+    said = state is State.READY or status.reason == reason
+    if status.state not in trends.RESTS or (status.state is state and said):
+        return None
+    after = move(status, state, reason, now_s=now_s)
+    message = "good again" if state is State.READY else reason
+    return Decision(status=after, entries=(moved(status, after, kind, message),))
 
 
 def _trouble(status: Status, cold: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ What does not belong here: thresholds, retries, states. Those are decisions.
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from rigd.rig.schema import Rig
 from rigd.runtime import startlog
 from rigd.runtime.base import CheckReport, EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
-from rigd.supervise.ending import AfterStop, BeforeStop, end_engine
+from rigd.supervise import looking
+from rigd.supervise.ending import AfterStop, BeforeStop, HostSays, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
@@ -40,6 +42,10 @@ from rigd.supervise.state import (
     Finished,
     Launch,
     LaunchFailed,
+    LookAt,
+    Looked,
+    MoveAside,
+    MovedAside,
     Observation,
     RememberGood,
     Result,
@@ -85,6 +91,7 @@ class EngineEffects:
         self.runtime = make_runtime(plan)
         self.before_stop: BeforeStop | None = None
         self.after_stop: AfterStop | None = None
+        self.host_says: HostSays | None = None
         self._plans = {plan.spec.digest: plan}
         self._make_runtime = make_runtime
         self._store = store
@@ -110,6 +117,8 @@ class EngineEffects:
             StopEngine: self._begin_stop,
             WarmPrefixes: self._begin_warm,
             CheckConfiguration: self._begin_check,
+            LookAt: self._begin_look,
+            MoveAside: self._begin_move,
             SendCanary: self._begin_canary,
             CancelJob: lambda action: self._cancel(action.job),
             EndExtra: lambda action: self._spawn(self._end_extra(action.ref)),
@@ -208,6 +217,15 @@ class EngineEffects:
         unasked = CheckDone(accepted=None, message="could not be asked")
         self._job(action.job, self._check(action), unasked)
 
+    def _begin_look(self, action: LookAt) -> None:
+        surface = looking.Surface(plan=self.plan, runtime=self.runtime, hold=lambda: self._board.hold)
+        otherwise = Looked(holds=False, detail="could not look")
+        self._job(action.job, looking.look(action.condition, surface), otherwise)
+
+    def _begin_move(self, action: MoveAside) -> None:
+        otherwise = MovedAside(moved=False, detail="could not be moved")
+        self._job(action.job, looking.move(action.cache, action.stamp, self.plan.spec), otherwise)
+
     def _use_specification(self, action: UseSpecification) -> None:
         self.wish = self._plans[action.digest]
         self._use(self.wish)
@@ -249,6 +267,7 @@ class EngineEffects:
             now=self._now,
             before_stop=self.before_stop,
             after_stop=self.after_stop,
+            host_says=self.host_says,
         )
 
     async def _warm(self) -> WarmDone:
@@ -437,4 +456,8 @@ def _with_text(result: Result, text: str) -> Result:
         return StopFailed(message=f"cannot stop the engine: {text}")
     if isinstance(result, CheckDone):
         return CheckDone(accepted=None, message=text)
+    if isinstance(result, Looked):
+        return replace(result, detail=text)
+    if isinstance(result, MovedAside):
+        return replace(result, detail=text)
     return WarmDone(results=(), complete=False, detail=text)

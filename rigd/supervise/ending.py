@@ -12,6 +12,8 @@ from rigd.adapters.store import Store
 from rigd.runtime import startlog
 from rigd.runtime.base import Runtime, RuntimeUnavailableError, StopReport
 from rigd.supervise.classify import Diagnosis, Retry, diagnose
+from rigd.supervise.host import HostFinding
+from rigd.supervise.host_blame import RECENT_S, blamed
 from rigd.supervise.ladder import Remedy
 from rigd.supervise.state import Failure, StopDone, StopEngine, StopFailed
 
@@ -24,12 +26,17 @@ DIAGNOSIS_S = 10.0
 OURS_KNOWS_BEST = frozenset({"engine_stalled", "garbage_output", "canary_refused", "host_oom_kill"})
 """What probes saw and no log line says better; the log only adds evidence."""
 
+UNCHANGED = frozenset({"restart", "recreate", "wait"})
+"""Steps that leave the settings and the files as they are."""
+
 SAYS_NOTHING = frozenset({"worker_died", "engine_exited"})
 """Classes of the log that only say that something ended; what the supervisor saw then says more."""
 
 
 BeforeStop = Callable[[StopEngine], Awaitable[None]]
 """Takes down what will be gone after the stop. Bounded in time, and never raises."""
+HostSays = Callable[[float], tuple[HostFinding, ...]]
+"""What the kernel and the cards said since a time."""
 AfterStop = Callable[[StopEngine, StopDone], None]
 """Told how the stop went; returns at once."""
 
@@ -44,6 +51,7 @@ async def end_engine(
     now: Callable[[], float],
     before_stop: BeforeStop | None = None,
     after_stop: AfterStop | None = None,
+    host_says: HostSays | None = None,
 ) -> StopDone | StopFailed:
     """End the engine named, then every other engine of this rig, then their remains."""
     if before_stop is not None:
@@ -63,6 +71,8 @@ async def end_engine(
     diagnosis = None
     if action.failure is not None:
         diagnosis = await _diagnosis(action.failure, state_dir)
+        if host_says is not None:
+            diagnosis = blamed(diagnosis, host_says(action.failure.at_s - RECENT_S))
     if action.ref is not None:
         outcome = diagnosis.kind if diagnosis is not None else "stopped"
         gone = action.failure.exit if action.failure is not None else None
@@ -114,7 +124,7 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
         kind=found.kind,
         sentence=full_sentence(found.sentence),
         hint=found.remedy or failure.hint,
-        retry_helps=failure.retry_helps and found.retry is not Retry.NEVER,
+        retry_helps=failure.retry_helps and retry_helps(found),
         remedies=remedies_of(found),
         evidence=evidence,
     )
@@ -123,6 +133,13 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
 def remedies_of(found: Diagnosis) -> tuple[Remedy, ...]:
     """Return what the diagnosis says may help, in the ladder's words."""
     return tuple(Remedy(knob=step.knob, change=step.change, value=step.value) for step in found.steps)
+
+
+def retry_helps(found: Diagnosis) -> bool:
+    """Return whether the same settings may work another time: by themselves, or once what is waited for holds."""
+    if found.retry is Retry.CONDITIONAL:
+        return any(step.change in UNCHANGED for step in found.steps)
+    return found.retry is Retry.YES
 
 
 def full_sentence(text: str) -> str:

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from rigd.supervise import warm
+from rigd.supervise import trends, warm
+from rigd.supervise.failing import failed
 from rigd.supervise.health import Vitals
-from rigd.supervise.moves import Policy, as_wished, failed, launch, move, moved, stop
+from rigd.supervise.moves import Policy, as_wished, launch, move, moved, stop
+from rigd.supervise.pending import looked, moved_aside
 from rigd.supervise.state import (
     CheckDone,
     Decision,
@@ -14,6 +16,8 @@ from rigd.supervise.state import (
     Finished,
     LaunchDone,
     LaunchFailed,
+    Looked,
+    MovedAside,
     PrefixWarmth,
     Reply,
     State,
@@ -27,7 +31,9 @@ from rigd.supervise.state import (
 BOOTS_KEPT = 200
 """Times of starts that are remembered; more than any budget of a window."""
 UNAVAILABLE_WAIT_S = 30.0
-"""Longest wait before a runtime that did not answer is asked again."""
+"""Longest wait before a runtime that did not answer, or a broken host, is asked again."""
+AWAY = "runtime_unavailable"
+"""Class of a runtime that does not answer: it is waited for."""
 
 
 def on_finished(
@@ -67,9 +73,9 @@ def _launched(status: Status, result: LaunchDone, policy: Policy, now_s: float, 
 def _launch_failed(
     status: Status, result: LaunchFailed, policy: Policy, now_s: float, jitter: float
 ) -> Decision:
-    if not result.temporary:
+    if not result.temporary or result.failure.kind == AWAY:
         return failed(status, result.failure, policy, now_s=now_s, jitter=jitter)
-    # The runtime itself is away: that is no failure of the engine, and counts towards no breaker.
+    # The host itself is broken: that is no failure of the engine, and counts towards no breaker.
     streak = status.streak + 1
     wait_s = min(UNAVAILABLE_WAIT_S, 2.0 ** min(streak, 10))
     reason = f"{result.failure.sentence} Asking again in {wait_s:.0f} s."
@@ -126,9 +132,11 @@ def _warmed(status: Status, result: WarmDone, policy: Policy, now_s: float, jitt
         after = move(warmed, State.DEGRADED, reason, now_s=now_s)
         kind, message = "degraded", reason
     else:
-        after = move(warmed, State.READY, "serving", now_s=now_s)
-        kind, message = "ready", f"ready; prefixes warm: {', '.join(policy.prefixes)}"
-    if status.state is after.state and kind == "ready":
+        state, kind, message = trends.serving_state(warmed)
+        after = move(warmed, state, message, now_s=now_s)
+        if state is State.READY:
+            message = f"ready; prefixes warm: {', '.join(policy.prefixes)}"
+    if status.state is after.state and kind != "degraded":
         kind, message = "warmed", "prefixes proved warm again"
     since_launch = now_s - status.launched_s if status.launched_s is not None else None
     took = round(since_launch, 1) if kind == "ready" and since_launch is not None else None
@@ -178,4 +186,6 @@ _RESULTS: dict[type, Callable[..., Decision]] = {
     StopDone: _stopped,
     StopFailed: _stop_failed,
     WarmDone: _warmed,
+    Looked: looked,
+    MovedAside: moved_aside,
 }

@@ -1,4 +1,4 @@
-"""What to try after a failure: a restart, one knob, or nothing more. Pure.
+"""What to try after a failure: a restart, a wait, a cache moved aside, one knob, or nothing more. Pure.
 
     failure (class, steps of its rule) -> road -> first rung that still leads anywhere
 
@@ -6,15 +6,18 @@ The classifier's rule names the first remedies, with the numbers of the message;
 after that. Knob directions are not obvious (docs of the failure catalogue, section 7): memory that runs out while
 the KV pool is sized wants utilization *up*, any other out-of-memory wants it down.
 
-How to add a road: a line in `ROADS`. How to add a rung: a member of `Change` and its row in `_NEW_VALUE`.
+How to add a road: a line in `ROADS`. How to add a turn: a member of `rules.model.Change` and its row in `_NEW_VALUE`.
+How to add a kind of rung: a member of `Move`, a row in `_RUNGS`, and in `failing` what it does.
 """
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigd.rig.schema import Engine, Ladder
 from rigd.supervise import knobs
+from rigd.supervise.caches import CACHES
+from rigd.supervise.conditions import CONDITIONS
 from rigd.supervise.knobs import Scalar
 
 
@@ -22,13 +25,22 @@ class Move(enum.StrEnum):
     """The kinds of rungs."""
 
     RESTART = "restart"
+    RECREATE = "recreate"
+    """As a restart: every start makes its container anew, and the end of one takes its anonymous volumes along."""
+    WAIT = "wait"
+    """Launch nothing until a condition outside the engine holds (`conditions`)."""
+    MOVE_ASIDE = "move_aside"
+    """Rename a cache (`caches`), once, so that the engine makes it anew."""
     TURN = "turn"
     STOP = "stop"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """One thing that may help: a knob and what to do with it, in the classifier's words."""
+    """One thing that may help: a knob and what to do with it, in the classifier's words.
+
+    `value` of a restart or a wait: how often at most, in place of the rig file's `restarts`.
+    """
 
     knob: str
     change: str
@@ -37,50 +49,119 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """What to do next. `knob`, `old` and `new` for a turn."""
+    """What to do next. `knob`, `old` and `new` for a turn; `knob` names the condition or the cache otherwise."""
 
     move: Move
     knob: str = ""
     old: Scalar = None
     new: Scalar = None
 
+    def mark(self, kind: str) -> str:
+        """Return what is remembered of a failure of class `kind` that was answered by this rung."""
+        return kind if self.move in REPEATED else f"{kind} {self.move} {self.knob}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What was tried already, so that no road goes in circles."""
+
+    answered: tuple[str, ...] = ()
+    """Marks of the rungs taken since the last knob was turned."""
+    moved: frozenset[str] = frozenset()
+    """Caches moved aside for this class under this rig file."""
+    values: frozenset[tuple[str, Scalar]] = frozenset()
+    """Knobs and the values that they have had: none is gone back to."""
+
+
+REPEATED = frozenset({Move.RESTART, Move.RECREATE})
+SPENT = "spent"
+
+
+def spent(kind: str, condition: str) -> str:
+    """Return the mark of a condition that waiting for does not help failures of class `kind`."""
+    return f"{kind} {SPENT} {condition}"
+
 
 def _halve(knob: str) -> Remedy:
     return Remedy(knob=knob, change="halve")
 
 
+def _wait(condition: str, most: int | None = None) -> Remedy:
+    return Remedy(knob=condition, change="wait", value=most)
+
+
+def _set(knob: str, value: Scalar = None) -> Remedy:
+    return Remedy(knob=knob, change="set", value=value)
+
+
+def _lower(knob: str, by: float) -> Remedy:
+    return Remedy(knob=knob, change="lower", value=by)
+
+
 RESTART = Remedy(knob="engine", change="restart")
+RESTART_ONCE = Remedy(knob="engine", change="restart", value=1)
+NO_MTP = Remedy(knob="speculative", change="remove")
+NO_P2P = _set("environment.NCCL_P2P_DISABLE", "1")
+NO_CUSTOM_ALL_REDUCE = _set("disable_custom_all_reduce", value=True)
+SHALLOWER = _lower("speculative.num_speculative_tokens", 1)
 LESS_MEMORY = (
     _halve("max_num_seqs"),
     _halve("max_num_batched_tokens"),
-    Remedy(knob="gpu_memory_utilization", change="lower", value=0.02),
-    Remedy(knob="speculative.num_speculative_tokens", change="lower", value=1),
-    Remedy(knob="speculative", change="remove"),
+    _lower("gpu_memory_utilization", 0.02),
+    SHALLOWER,
+    NO_MTP,
 )
-HANGING = (
-    RESTART,
-    Remedy(knob="environment.NCCL_P2P_DISABLE", change="set", value="1"),
-    Remedy(knob="disable_custom_all_reduce", change="set", value=True),
-    Remedy(knob="speculative", change="remove"),
-)
+HANGING = (RESTART, NO_P2P, NO_MTP, NO_CUSTOM_ALL_REDUCE)
 
 ROADS: Mapping[str, tuple[Remedy, ...]] = {
+    # Memory of the cards. A pool that is sized too small wants utilization up: the rules of kv_none and kv_small.
     "oom_sampler_warmup": LESS_MEMORY,
     "oom_profile": (_halve("max_num_batched_tokens"), *LESS_MEMORY),
-    "oom_cudagraph": (Remedy(knob="gpu_memory_utilization", change="lower", value=0.03), *LESS_MEMORY),
-    "post_ready_oom": (RESTART, _halve("max_num_batched_tokens"), *LESS_MEMORY),
-    "engine_stalled": HANGING,
-    "garbage_output": (
-        RESTART,
-        Remedy(knob="disable_custom_all_reduce", change="set", value=True),
-        Remedy(knob="environment.NCCL_P2P_DISABLE", change="set", value="1"),
-        Remedy(knob="speculative", change="remove"),
+    "oom_cudagraph": (
+        _lower("gpu_memory_utilization", 0.03),
+        *LESS_MEMORY,
+        _set("enforce_eager", value=True),  # Decodes far slower: after everything else.
     ),
+    # The dying engine's memory is waited for once; the same load would kill the same settings again.
+    "post_ready_oom": (
+        _wait("gpu_memory", 1),
+        _halve("max_num_batched_tokens"),
+        _lower("gpu_memory_utilization", 0.02),
+        _halve("max_num_seqs"),
+        SHALLOWER,
+        NO_MTP,
+    ),
+    "gpu_mem_busy": (_wait("gpu_memory"), _set("gpu_memory_utilization")),
+    "profile_race": (_wait("gpu_memory"), RESTART),
+    "orphan_gpu_mem": (_wait("gpu_memory"), RESTART),
+    # What the engine needs of its surroundings.
+    "port_in_use": (_wait("port"), RESTART),
+    "disk_full": (_wait("disk"),),
+    "shm_exhausted": (_wait("shm"), _set("docker.ipc", "host"), _set("docker.shm_size", "16gb")),
+    "hf_not_found": (_wait("model_mount"),),
+    # No HF_HUB_OFFLINE here: a complete snapshot is found without the network anyway, and an incomplete one
+    # could then never be completed.
+    "hf_network": (_wait("network"), RESTART),
+    "registry_unreachable": (_wait("registry"), RESTART),
+    "runtime_unavailable": (_wait("docker"),),
+    "weights_corrupt": (Remedy(knob="hf_download", change="move_aside"),),
+    "threads_limit": (
+        Remedy(knob="docker.pids_limit", change="scale", value=2.0),
+        _set("environment.OPENBLAS_NUM_THREADS", "1"),
+    ),
+    # The second start finds files and compilations in the cache. The variable is vLLM's own deadline: it is
+    # raised only where the log says that this was the one that passed.
+    "ready_timeout": (RESTART_ONCE, _set("environment.VLLM_ENGINE_READY_TIMEOUT_S")),
+    # Hangs, and answers that are none.
+    "engine_stalled": HANGING,
+    "rpc_timeout": HANGING,
+    "stall_forever": HANGING,
+    "garbage_output": (RESTART, NO_CUSTOM_ALL_REDUCE, NO_P2P, NO_MTP),
 }
-"""Roads that replace the remedies of the rule; every other class goes by its rule alone."""
+"""Roads that replace the remedies of the rule; every other class goes by its rule alone.
 
-WAITING = frozenset({"restart", "recreate", "wait"})
-"""Changes that leave the settings as they are: the next start is the same one, on a cleaner machine."""
+A step without a value takes the rule's, which holds the number of the message, and is left out where there is none.
+"""
 
 
 def next_rung(
@@ -90,23 +171,25 @@ def next_rung(
     wished: Engine,
     limits: Ladder,
     *,
-    restarts: int,
+    tried: Tried,
 ) -> Rung:
-    """Return the first rung that still leads anywhere, from the engine as it is now.
-
-    `restarts`: how often this class was already answered by a restart since the last knob was turned.
-    """
-    for remedy in ROADS.get(kind, remedies):
-        if remedy.change in WAITING:
-            if restarts < limits.restarts:
-                return Rung(move=Move.RESTART)
-            continue
-        if not limits.enabled or remedy.change not in _NEW_VALUE:
-            continue
-        rung = _turn(_instead(remedy, engine), engine, wished, limits)
+    """Return the first rung that still leads anywhere, from the engine as it is now."""
+    for remedy in _road(kind, remedies):
+        rung = _RUNGS.get(remedy.change, _turn)(kind, _instead(remedy, engine), engine, wished, limits, tried)
         if rung is not None:
             return rung
     return Rung(move=Move.STOP)
+
+
+def _road(kind: str, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    """Return the road of a class, with the numbers that the message states."""
+    if kind not in ROADS:
+        return remedies
+    stated = {(one.knob, one.change): one.value for one in remedies if one.value is not None}
+    return tuple(
+        replace(one, value=stated.get((one.knob, one.change))) if one.value is None else one
+        for one in ROADS[kind]
+    )
 
 
 def _instead(remedy: Remedy, engine: Engine) -> Remedy:
@@ -117,8 +200,41 @@ def _instead(remedy: Remedy, engine: Engine) -> Remedy:
     return remedy
 
 
-def _turn(remedy: Remedy, engine: Engine, wished: Engine, limits: Ladder) -> Rung | None:
+def _again(
+    kind: str, remedy: Remedy, _engine: Engine, _wished: Engine, limits: Ladder, tried: Tried
+) -> Rung | None:
+    """Return a restart, as long as there were not too many of them for this class."""
+    most = remedy.value if isinstance(remedy.value, int) else limits.restarts
+    rung = Rung(move=Move(remedy.change))
+    return rung if tried.answered.count(rung.mark(kind)) < min(most, limits.restarts) else None
+
+
+def _wait_for(
+    kind: str, remedy: Remedy, _engine: Engine, _wished: Engine, limits: Ladder, tried: Tried
+) -> Rung | None:
+    """Return a wait, unless it was in vain, or the condition held and the same failure came back too often."""
+    most = remedy.value if isinstance(remedy.value, int) else max(1, limits.restarts)
+    rung = Rung(move=Move.WAIT, knob=remedy.knob)
+    fruitless = spent(kind, remedy.knob) in tried.answered or tried.answered.count(rung.mark(kind)) >= most
+    return None if fruitless or remedy.knob not in CONDITIONS else rung
+
+
+def _move_aside(
+    _kind: str, remedy: Remedy, engine: Engine, _wished: Engine, limits: Ladder, tried: Tried
+) -> Rung | None:
+    """Return the moving of a cache, once; a model is not moved where it could not be fetched again."""
+    offline = knobs.read(engine, "environment.HF_HUB_OFFLINE") not in {None, "", "0"}
+    kept = remedy.knob == "hf_download" and offline
+    known = remedy.knob in CACHES and remedy.knob not in tried.moved
+    return Rung(move=Move.MOVE_ASIDE, knob=remedy.knob) if limits.enabled and known and not kept else None
+
+
+def _turn(
+    _kind: str, remedy: Remedy, engine: Engine, wished: Engine, limits: Ladder, tried: Tried
+) -> Rung | None:
     """Return the turn of one knob, or None where it is at its end, or is no knob of this engine."""
+    if not limits.enabled or remedy.change not in _NEW_VALUE:
+        return None
     try:
         set_to = knobs.read(engine, remedy.knob)
         now = set_to if set_to is not None else knobs.default(engine, remedy.knob)
@@ -131,8 +247,19 @@ def _turn(remedy: Remedy, engine: Engine, wished: Engine, limits: Ladder) -> Run
         knobs.write(engine, remedy.knob, settled)
     except knobs.UnknownKnobError:
         return None
+    if (remedy.knob, settled) in tried.values:
+        return None
     old = _old(remedy.knob, set_to, now)
     return Rung(move=Move.TURN, knob=remedy.knob, old=old, new=settled)
+
+
+_RUNGS: dict[str, Callable[[str, Remedy, Engine, Engine, Ladder, Tried], Rung | None]] = {
+    "restart": _again,
+    "recreate": _again,
+    "wait": _wait_for,
+    "move_aside": _move_aside,
+}
+"""What is no turn of a knob; every other change is one, or a person's work."""
 
 
 def _old(knob: str, set_to: object, now: object) -> Scalar:
@@ -180,8 +307,10 @@ def _scaled(remedy: Remedy, now: object, _limits: Ladder) -> _New:
     return int(now * remedy.value)
 
 
-def _set(remedy: Remedy, _now: object, _limits: Ladder) -> _New:
-    return _NOTHING if remedy.value is None else remedy.value
+def _taken(remedy: Remedy, now: object, _limits: Ladder) -> _New:
+    if remedy.value is None or (isinstance(now, str) and remedy.value in now.split(",")):
+        return _NOTHING  # Of a list that is a value among others, such as PyTorch's allocator settings.
+    return remedy.value
 
 
 def _removed(_remedy: Remedy, now: object, _limits: Ladder) -> _New:
@@ -193,7 +322,7 @@ _NEW_VALUE: dict[str, Callable[[Remedy, object, Ladder], _New]] = {
     "lower": _lowered,
     "raise": _raised,
     "scale": _scaled,
-    "set": _set,
+    "set": _taken,
     "remove": _removed,
 }
 LEAST_POOL_SHARE = 0.8

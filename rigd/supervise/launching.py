@@ -14,8 +14,8 @@ from rigd.engine.spec import LaunchSpec
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, GateReport, LaunchError, Runtime, RuntimeUnavailableError
 from rigd.runtime.gates import check_gates
-from rigd.supervise.classify import Retry, diagnose
-from rigd.supervise.ending import full_sentence, remedies_of
+from rigd.supervise.classify import diagnose
+from rigd.supervise.ending import full_sentence, remedies_of, retry_helps
 from rigd.supervise.live import Board, Live
 from rigd.supervise.plan import Plan
 from rigd.supervise.state import Failure, LaunchDone, LaunchFailed
@@ -65,7 +65,10 @@ class LaunchJob:
         except RuntimeUnavailableError as error:
             return LaunchFailed(failure=self._failure("runtime_unavailable", error, start), temporary=True)
         except LaunchError as error:
-            return LaunchFailed(failure=self._launch_failure(error, start), temporary=error.temporary)
+            if error.temporary:
+                away = self._failure("runtime_unavailable", error, start)
+                return LaunchFailed(failure=away, temporary=True)
+            return LaunchFailed(failure=self._launch_failure(error, start))
         except CancelledLaunchError as error:
             return LaunchFailed(failure=self._failure("cancelled", error, start))
         except TimeoutError:
@@ -82,14 +85,18 @@ class LaunchJob:
         began_s = self.now()
         self.board.show(Live(phase="checking the machine", since_s=began_s))
         await self.runtime.sweep()
-        while True:
-            reports = await check_gates(self.plan.spec, self.plan.rig.gates, self.runtime)
-            shut = self.board.hold or next((report for report in reports if not report.open), None)
-            if shut is None or time.monotonic() >= deadline_s:
-                return shut
-            self._stop_if_cancelled()
-            self.board.show(Live(phase="waiting for the machine", detail=shut.detail, since_s=began_s))
-            await asyncio.sleep(GATE_POLL_S)
+        try:
+            while True:
+                reports = await check_gates(self.plan.spec, self.plan.rig.gates, self.runtime)
+                shut = self.board.hold or next((report for report in reports if not report.open), None)
+                if shut is None or time.monotonic() >= deadline_s:
+                    return shut
+                self._stop_if_cancelled()
+                self.board.waiting = True
+                self.board.show(Live(phase="waiting for the machine", detail=shut.detail, since_s=began_s))
+                await asyncio.sleep(GATE_POLL_S)
+        finally:
+            self.board.waiting = False
 
     async def _create(self, start: int) -> LaunchDone:
         limits = self.plan.rig.supervision.deadlines
@@ -147,7 +154,7 @@ class LaunchJob:
             kind=found.kind,
             sentence=full_sentence(found.sentence),
             hint=found.remedy,
-            retry_helps=found.retry is not Retry.NEVER,
+            retry_helps=retry_helps(found),
             remedies=remedies_of(found),
             evidence=tuple(item.text for item in found.evidence),
             at_s=self.now(),

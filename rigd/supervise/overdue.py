@@ -17,12 +17,16 @@ from rigd.supervise.state import (
     Job,
     JobKind,
     LaunchFailed,
+    Looked,
+    MovedAside,
     Result,
     Status,
     StopFailed,
     WarmDone,
 )
 
+LOOK_S = 60.0
+"""Longest look at a condition, and longest moving of a cache, in seconds."""
 SLACK_S = 60.0
 """How much longer than its deadline a job may take before the loop stops waiting for it, in seconds."""
 
@@ -34,6 +38,8 @@ def limit_s(kind: JobKind, limits: Deadlines) -> float:
         JobKind.STOP: limits.stop_s,
         JobKind.WARM: limits.warm_s,
         JobKind.CHECK: limits.check_s,
+        JobKind.LOOK: LOOK_S,
+        JobKind.ASIDE: LOOK_S,
     }
     return own[kind] + SLACK_S
 
@@ -57,6 +63,10 @@ def _missed(status: Status, job: Job, waited_s: float, *, now_s: float) -> Resul
         return WarmDone(results=status.warm, complete=False, detail=said)
     if job.kind is JobKind.CHECK:
         return CheckDone(accepted=False, message=said)
+    if job.kind is JobKind.LOOK:
+        return Looked(holds=False, detail=said)
+    if job.kind is JobKind.ASIDE:
+        return MovedAside(moved=False, detail=said)
     if job.kind is JobKind.STOP:
         return StopFailed(message=said)
     failure = Failure(kind="launch_timeout", sentence=f"{said}.", hint="rigd events", at_s=now_s)

@@ -12,6 +12,11 @@ from rigd.rig.schema import Rig
 from rigd.supervise import knobs
 from rigd.supervise.knobs import Scalar
 
+OPERATOR = "operator"
+"""Class of a step that a person asked for: never undone by rigd."""
+RAISED = "room"
+"""Class of a step beyond the wish: requests had to wait although there was room."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnobStep:
@@ -21,11 +26,17 @@ class KnobStep:
     old: Scalar
     new: Scalar
     kind: str
-    """Class of the failure that led to it, or `operator`."""
+    """Class of the failure that led to it, or `operator`, or `room`."""
     sentence: str
     at_s: float = 0.0
     start: int = 0
     """Start whose failure led to it."""
+    evidence: str = ""
+    """The line of the log that says so, with its number."""
+    version: str = ""
+    """Engine version that it was found with."""
+    basis: str = ""
+    """Digest of the specification that the rig file alone gave."""
 
     def __str__(self) -> str:
         """Return it as a person reads it: `max_num_seqs 10 -> 5`."""

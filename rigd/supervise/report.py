@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rigd.supervise import health
+from rigd.supervise.conditions import CONDITIONS
+from rigd.supervise.ladder import Move
 from rigd.supervise.live import Live
 from rigd.supervise.plan import Plan
 from rigd.supervise.state import Failure, State, Status
@@ -48,6 +50,7 @@ def status_document(
         "live": None if live is None else _live(live, now_s=now_s),
         "ready_s": status.ready_s,
         "retry_s": status.retry_s,
+        "waiting": _waiting(status),
         "attempts": {
             "failed": len(status.failures),
             "limit": plan.rig.supervision.attempts,
@@ -68,6 +71,8 @@ def status_document(
             "changed": status.engine is not None and status.engine.digest != plan.spec.digest,
         },
         "overlay": [{**asdict(step), "text": str(step)} for step in status.overlay],
+        "trial": None if status.trial is None else {**asdict(status.trial), "text": str(status.trial)},
+        "asides": [asdict(aside) for aside in status.asides],
         "daemon": {"pid": around.pid, "version": around.version, "started_s": around.started_s},
         "hint": _hint(status),
     }
@@ -109,6 +114,21 @@ def _failure(failure: Failure) -> dict[str, Any]:
         "start": failure.start,
         "evidence": list(failure.evidence),
         "exit_code": None if failure.exit is None else failure.exit.code,
+    }
+
+
+def _waiting(status: Status) -> dict[str, Any] | None:
+    """Return what the next start waits for, and since when."""
+    pending = status.pending
+    if pending is None or pending.move is not Move.WAIT:
+        return None
+    return {
+        "what": pending.what,
+        "for": CONDITIONS[pending.what].words,
+        "since_s": pending.since_s,
+        "until_s": pending.until_s,
+        "looks": pending.looks,
+        "detail": pending.detail,
     }
 
 

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from rigd.supervise.moves import Policy, as_wished, begin_warm, cancelled, launch, move, moved, stop, with_job
+from rigd.supervise.moves import (
+    Policy,
+    as_wished,
+    begin_warm,
+    cancelled,
+    launch,
+    move,
+    moved,
+    stop,
+    with_job,
+    without_pending,
+)
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.resume import after_maintenance
 from rigd.supervise.state import (
@@ -56,7 +67,10 @@ def _stop(status: Status, request: Request, policy: Policy, now_s: float) -> Dec
         decision = stop(unwanted, "stop asked", policy, now_s=now_s)
         return _refuse_waiting(status, _with_reply(decision, request, "stopping"))
     after = replace(
-        move(unwanted, State.STOPPED, "stop asked", now_s=now_s), job=None, retry_s=None, gave_up=None
+        move(without_pending(unwanted), State.STOPPED, "stop asked", now_s=now_s),
+        job=None,
+        retry_s=None,
+        gave_up=None,
     )
     entry = moved(status, after, "stopped", "stop asked")
     return _with_reply(
@@ -69,12 +83,12 @@ def _restart(status: Status, request: Request, policy: Policy, now_s: float) -> 
         if status.state is State.STARTING:
             # Nothing serves yet, so nothing is lost: the new configuration simply starts instead.
             wanted = replace(status, desired=Desired.RUNNING)
-            decision = stop(wanted, "restart asked", policy, now_s=now_s)
+            decision = stop(wanted, _restart_reason(request), policy, now_s=now_s)
             return _with_specification(_with_reply(decision, request, "restarting"), request, policy)
         return _start(status, request, policy, now_s)
     if request.digest is None or request.digest == status.engine.digest:
         wanted = replace(status, desired=Desired.RUNNING)
-        decision = stop(wanted, "restart asked", policy, now_s=now_s)
+        decision = stop(wanted, _restart_reason(request), policy, now_s=now_s)
         decision = _refuse_waiting(status, _with_reply(decision, request, "restarting"))
         return _with_specification(decision, request, policy)
     if status.job is not None and status.job.kind is JobKind.CHECK:
@@ -88,6 +102,10 @@ def _restart(status: Status, request: Request, policy: Policy, now_s: float) -> 
         actions=(*cancelled(status), CheckConfiguration(job=job, digest=request.digest)),
         entries=(entry,),
     )
+
+
+def _restart_reason(request: Request) -> str:
+    return f"restart {request.why}"
 
 
 def _warm(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
@@ -110,7 +128,9 @@ def _warm(status: Status, request: Request, policy: Policy, now_s: float) -> Dec
 def _maintenance_on(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
     del policy
     after = replace(
-        move(status, State.MAINTENANCE, "maintenance on: hands off", now_s=now_s), job=None, candidate=None
+        move(without_pending(status), State.MAINTENANCE, "maintenance on: hands off", now_s=now_s),
+        job=None,
+        candidate=None,
     )
     entry = moved(status, after, "maintenance", "maintenance on")
     decision = Decision(status=after, actions=cancelled(status), entries=(entry,))
@@ -131,6 +151,7 @@ def _set(status: Status, request: Request, policy: Policy, now_s: float) -> Deci
     step = request.step
     if step is None:
         return _refuse(status, request, "no knob was named", "rigd set KNOB VALUE")
+    step = replace(step, version=policy.engine.version, basis=policy.basis)
     return _use_overlay(
         status, request, (*status.overlay, step), f"{step} set by the operator", policy, now_s=now_s
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rigd.runtime.base import EngineRef
 from rigd.supervise.health import Vitals
+from rigd.supervise.ladder import Move
 from rigd.supervise.moves import Policy, launch, move, moved, stop
 from rigd.supervise.state import (
     Decision,
@@ -79,7 +80,8 @@ def _resume(
         return _adopt(before, found, now_s=now_s)
     if before.state is State.FAILED and before.gave_up is not None and not insist and same_boot:
         return Decision(status=replace(before, job=None, engine=None))
-    if before.state is State.BACKOFF and before.retry_s is not None and not insist:
+    moving = before.pending is not None and before.pending.move is Move.MOVE_ASIDE
+    if before.state is State.BACKOFF and before.retry_s is not None and (not insist or moving):
         return Decision(status=replace(before, job=None, engine=None))
     fresh = replace(before, state=State.STOPPED, since_s=now_s, job=None)
     reason = "the daemon started, and no engine of this rig is running"

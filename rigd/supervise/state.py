@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from rigd.runtime.base import EngineExit, EngineRef, EngineSeen, StopReport
+from rigd.supervise.baselines import Baseline, PoolRestart
 from rigd.supervise.health import CanaryResult, Sample, Vitals
-from rigd.supervise.ladder import Remedy
+from rigd.supervise.ladder import Move, Remedy
+from rigd.supervise.memory_trend import MemorySample
 from rigd.supervise.overlay import KnobStep
+from rigd.supervise.slow_answers import SlowAnswer
 
 
 class State(enum.StrEnum):
@@ -38,8 +41,8 @@ TRANSITIONS: dict[tuple[State, State], str] = {
     (State.STARTING, State.DEGRADED): "adopted, and its prefixes were never proved",
     (State.WARMING, State.READY): "every prefix proved",
     (State.WARMING, State.DEGRADED): "a prefix could not be proved",
-    (State.READY, State.DEGRADED): "canary or a prefix's hit lost",
-    (State.DEGRADED, State.READY): "canary and prefixes good again",
+    (State.READY, State.DEGRADED): "canary or a prefix's hit lost, or the numbers show trouble",
+    (State.DEGRADED, State.READY): "canary, prefixes and numbers good again",
     (State.STARTING, State.STOPPING): "failure, deadline, or stop asked",
     (State.WARMING, State.STOPPING): "failure, or stop asked",
     (State.READY, State.STOPPING): "failure, or stop asked",
@@ -49,6 +52,7 @@ TRANSITIONS: dict[tuple[State, State], str] = {
     (State.STOPPING, State.BACKOFF): "failure cleaned up",
     (State.STOPPING, State.FAILED): "given up",
     (State.STOPPING, State.STOPPED): "stop asked",
+    (State.BACKOFF, State.FAILED): "waited in vain",
     (State.BACKOFF, State.STOPPED): "stop asked",
     (State.FAILED, State.STOPPED): "stop asked",
     (State.STOPPED, State.STOPPING): "an engine of ours runs although stopped",
@@ -73,6 +77,8 @@ class JobKind(enum.StrEnum):
     STOP = "stop"
     WARM = "warm"
     CHECK = "check"
+    LOOK = "look"
+    ASIDE = "aside"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +99,7 @@ class GiveUp(enum.StrEnum):
     LADDER = "every change that may help was tried"
     BOOTS = "starts used up"
     ATTEMPTS = "attempts used up"
+    WAITED = "waited in vain"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +118,39 @@ class Failure:
     """When it was noticed."""
     start: int = 0
     """Start that it ended; its log is `rigd logs --start N`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """What is done before the next start: a condition waited for, or a cache moved aside."""
+
+    move: Move
+    what: str
+    """Name of the condition, or of the cache."""
+    since_s: float
+    until_s: float
+    """When a condition is given up."""
+    looks: int = 0
+    """How often it was found wanting."""
+    detail: str = ""
+    """What the last look saw."""
+    served: bool = False
+    """Whether the engine that failed had served: it may do so again with the same settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aside:
+    """A cache moved aside, once for each class of failure under a rig file; noted before it is done."""
+
+    cache: str
+    kind: str
+    """Class of the failure."""
+    basis: str
+    """Digest of the specification that the rig file alone gave."""
+    stamp: int
+    """Ends the new name: a move that was interrupted is found again, and not done twice."""
+    done: bool = False
+    detail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +181,25 @@ class KnownGood:
     basis: str
     """Digest of what the rig file alone gave."""
     start: int
-    startup_s: float | None = None
-    """From the engine's creation to ready."""
     at_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What only the numbers show is wrong with an engine that serves; it is over with its engine at the latest."""
+
+    kind: str
+    """Class of the failure catalogue."""
+    engine: str
+    """`EngineRef.id`."""
+    sentence: str
+    """With the numbers of its beginning."""
+    hint: str
+    since_s: float
+    grave_s: float | None = None
+    """Since when it is grave enough to be answered."""
+    degrades: bool = True
+    """Whether the engine serves worse than it should; False: it only will."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,17 +241,35 @@ class Status:
     overlay_basis: str = ""
     """Digest of the specification that the rig file alone gives; another one clears the overlay."""
     answered: tuple[str, ...] = ()
-    """Classes of the failures answered by a restart since the last knob was turned."""
+    """Marks of the rungs (restarts, waits) that answered failures since the last knob was turned."""
+    pending: Pending | None = None
+    """What the next start waits for, in backoff."""
+    asides: tuple[Aside, ...] = ()
+    """Caches moved aside, oldest first."""
     boots: tuple[float, ...] = ()
     """Times of the starts by rigd itself within the attempts window."""
     trial: KnobStep | None = None
-    """The change that is undone on trial; it comes back when the trial fails."""
+    """The change that is undone on trial, or made on trial beyond the wish; taken back when the trial fails."""
+    trial_speed: float | None = None
+    """Tokens a second and stream before a trial beyond the wish."""
     trials_failed: int = 0
     """Trials that failed since the last one that held; each doubles the time to the next."""
+    climb_from_s: float | None = None
+    """Where the stretch to the next trial begins, when an earlier one was skipped; else it is `ready_s`."""
+    too_high: int | None = None
+    """The least `max_num_seqs` beyond the wish that failed on trial."""
     good: KnownGood | None = None
     """The settings that last stayed healthy for the configured stretch."""
     fallback_from: str = ""
     """Basis of the rig file that failed, while the last known good settings run in its place."""
+    troubles: tuple[Trouble, ...] = ()
+    """What only the numbers show is wrong."""
+    baselines: tuple[Baseline, ...] = ()
+    """What sets of settings come to when they are healthy."""
+    pool_restart: PoolRestart | None = None
+    """The restart that a shrunken KV pool was answered with; it is earned again once the pool is whole."""
+    slow_answers: tuple[SlowAnswer, ...] = ()
+    """Answers to trends, latest last."""
     boot: str = ""
     """The kernel's id of the boot in which this was written."""
     vitals: Vitals = Vitals()
@@ -289,7 +363,24 @@ class CheckDone:
     message: str
 
 
-Result = LaunchDone | LaunchFailed | StopDone | StopFailed | WarmDone | CheckDone
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """Whether a condition holds now, and what was seen."""
+
+    holds: bool
+    detail: str = ""
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedAside:
+    """What came of moving a cache; not `moved`: there was nothing to move, or it may not be moved."""
+
+    moved: bool
+    detail: str
+
+
+Result = LaunchDone | LaunchFailed | StopDone | StopFailed | WarmDone | CheckDone | Looked | MovedAside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,6 +410,9 @@ class Observation:
     seen: EngineSeen | None = None
     sample: Sample | None = None
     canary: CanaryResult | None = None
+    memory: MemorySample | None = None
+    gpu_free_mib: float | None = None
+    """Memory free on the fullest card of the engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +446,23 @@ class CheckConfiguration:
 
     job: int
     digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAt:
+    """Look whether a condition holds."""
+
+    job: int
+    condition: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveAside:
+    """Rename a cache of the engine; one that already bears the new name was moved before."""
+
+    job: int
+    cache: str
+    stamp: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,6 +518,8 @@ Action = (
     | StopEngine
     | WarmPrefixes
     | CheckConfiguration
+    | LookAt
+    | MoveAside
     | SendCanary
     | CancelJob
     | EndExtra

@@ -8,12 +8,13 @@ from supervise import NOW_S, POLICY, REPORT, RULES, WISH, failure, finished, loa
 from rigd.rig.schema import Ladder, Rig
 from rigd.supervise import knobs
 from rigd.supervise.decide import decide
-from rigd.supervise.ladder import Move, Remedy, next_rung
+from rigd.supervise.ladder import Move, Remedy, Tried, next_rung
 from rigd.supervise.overlay import KnobStep, apply
 from rigd.supervise.state import (
     GiveUp,
     KnownGood,
     LaunchFailed,
+    Looked,
     Observation,
     Request,
     RequestKind,
@@ -31,7 +32,7 @@ def road(kind, engine, remedies=(), limits=LIMITS):
     """Walk a road to its end and return the turns."""
     turns = []
     for _ in range(50):
-        rung = next_rung(kind, remedies, engine, WISH, limits, restarts=99)
+        rung = next_rung(kind, remedies, engine, WISH, limits, tried=Tried(answered=(kind,) * 99))
         if rung.move is not Move.TURN:
             return turns, rung.move
         turns.append((rung.knob, rung.new))
@@ -59,14 +60,14 @@ def test_out_of_memory_road_goes_seqs_batched_tokens_utilization_depth_off():
 
 def test_pool_pinned_in_bytes_is_scaled_instead_of_the_share_of_memory():
     pinned = knobs.write(WISH, "kv_cache_memory_bytes", 13_000_000_000)
-    rung = next_rung("oom_cudagraph", (), pinned, pinned, LIMITS, restarts=0)
+    rung = next_rung("oom_cudagraph", (), pinned, pinned, LIMITS, tried=Tried())
 
     assert (rung.knob, rung.new) == ("kv_cache_memory_bytes", 12_350_000_000)
 
 
 def test_number_in_the_message_is_jumped_to():
     long = knobs.write(WISH, "max_model_len", 262144)
-    rung = next_rung("kv_small", (SET_LENGTH,), long, long, LIMITS, restarts=0)
+    rung = next_rung("kv_small", (SET_LENGTH,), long, long, LIMITS, tried=Tried())
 
     assert (rung.knob, rung.old, rung.new) == ("max_model_len", 262144, 34736)
 
@@ -74,26 +75,31 @@ def test_number_in_the_message_is_jumped_to():
 def test_nothing_is_turned_below_its_floor():
     low = Remedy(knob="max_model_len", change="set", value=4096)
 
-    assert next_rung("kv_small", (low,), WISH, WISH, LIMITS, restarts=0).move is Move.STOP
+    assert next_rung("kv_small", (low,), WISH, WISH, LIMITS, tried=Tried()).move is Move.STOP
 
 
 def test_restart_comes_first_where_it_may_help_and_is_bounded():
-    moves = [next_rung("engine_stalled", (), WISH, WISH, LIMITS, restarts=count).move for count in range(5)]
+    moves = [
+        next_rung(
+            "engine_stalled", (), WISH, WISH, LIMITS, tried=Tried(answered=("engine_stalled",) * count)
+        ).move
+        for count in range(5)
+    ]
 
     assert moves == [Move.RESTART] * 3 + [Move.TURN] * 2
 
 
 def test_work_for_a_person_is_no_rung():
-    fix = Remedy(knob="weights", change="fix")
+    fix = Remedy(knob="hf_token", change="fix")
 
-    assert next_rung("weights_corrupt", (fix,), WISH, WISH, LIMITS, restarts=0).move is Move.STOP
+    assert next_rung("hf_auth", (fix,), WISH, WISH, LIMITS, tried=Tried()).move is Move.STOP
 
 
 def test_disabled_ladder_only_restarts():
     off = Ladder(enabled=False)
 
-    assert next_rung("oom_profile", (), WISH, WISH, off, restarts=0).move is Move.STOP
-    assert next_rung("engine_stalled", (), WISH, WISH, off, restarts=0).move is Move.RESTART
+    assert next_rung("oom_profile", (), WISH, WISH, off, tried=Tried()).move is Move.STOP
+    assert next_rung("engine_stalled", (), WISH, WISH, off, tried=Tried()).move is Move.RESTART
 
 
 @pytest.mark.parametrize(
@@ -231,7 +237,8 @@ def test_operators_knob_restarts_a_serving_engine_into_it():
 
     decision = decide(status(State.READY), Observation(request=request), POLICY, now_s=NOW_S)
 
-    assert (decision.status.state, decision.status.overlay) == (State.STOPPING, (step,))
+    kept = replace(step, version="0.32.0", basis="d1")
+    assert (decision.status.state, decision.status.overlay) == (State.STOPPING, (kept,))
     assert "max_num_seqs 10 -> 5" in decision.replies[0].message
 
 
@@ -253,9 +260,11 @@ def test_start_asked_by_a_person_begins_with_a_clean_count():
 
 def test_runtime_that_is_away_uses_up_no_starts():
     away = LaunchFailed(failure=failure("runtime_unavailable"), temporary=True)
-    now = status(State.STARTING)
-    for minute in range(30):
-        now = decide(now, finished(away, job=now.job.id), POLICY, now_s=NOW_S + 60 * minute).status
-        now = decide(now, Observation(), POLICY, now_s=NOW_S + 60 * minute + 59).status
+    now = decide(status(State.STARTING), finished(away), POLICY, now_s=NOW_S).status
+    for minute in range(1, 30):
+        now = decide(now, Observation(), POLICY, now_s=NOW_S + 60 * minute).status
+        still = Looked(holds=False, detail="Docker does not answer")
+        now = decide(now, finished(still, job=now.job.id), POLICY, now_s=NOW_S + 60 * minute).status
 
-    assert (now.state, now.boots) == (State.STARTING, ())
+    assert (now.state, now.boots, now.failures) == (State.BACKOFF, (), ())
+    assert now.reason == "waiting for Docker: Docker does not answer"

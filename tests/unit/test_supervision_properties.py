@@ -10,10 +10,9 @@ from supervise import ENGINE, NOW_S, POLICY, REPORT, WISH, cold, failure, load, 
 
 from rigd.rig.schema import Rig
 from rigd.runtime.base import EngineExit
-from rigd.supervise.climb import OPERATOR
 from rigd.supervise.decide import decide
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample
-from rigd.supervise.overlay import KnobStep, apply
+from rigd.supervise.overlay import OPERATOR, KnobStep, apply
 from rigd.supervise.resume import resume
 from rigd.supervise.state import (
     CancelJob,

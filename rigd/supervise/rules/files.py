@@ -105,6 +105,26 @@ RULES = (
         documented="Docker documentation, bind mounts",
     ),
     Rule(
+        kind="registry_unreachable",
+        phase="create",
+        retry=Retry.YES,
+        signatures=(
+            sig(
+                "dial tcp",
+                r"(?:Get \"?(?P<url>https?://[^\s\"]+)\"?: )?dial tcp.*: (?P<reason>[^:]+(?:: [^:]+)?)$",
+            ),
+            sig(
+                "net/http:",
+                r"(?:Get \"?(?P<url>https?://[^\s\"]+)\"?: )?net/http: (?P<reason>.*(?:timeout|canceled).*)",
+            ),
+        ),
+        sentence="The image could not be fetched: its registry does not answer[[ ({url})]][[: {reason}]].",
+        remedy="See whether the host reaches the registry (network, DNS, proxy of the Docker service); rigd waits until "
+        "Docker reaches it.",
+        turns=(Turn(knob="registry", change=Change.WAIT), RESTART),
+        documented="Docker documentation, docker pull",
+    ),
+    Rule(
         kind="hf_network",
         phase="load",
         retry=Retry.YES,

@@ -1,0 +1,93 @@
+"""What is done between a failure and the next start: looks at a condition, and the moving of a cache. Pure.
+
+    backoff, pending -> LookAt    -> Looked     -> launch | look again, later | next rung | give up
+                     -> MoveAside -> MovedAside -> launch | next rung
+
+Both are jobs: a daemon that is killed while one runs begins it again, and neither does harm twice.
+"""
+
+from dataclasses import replace
+
+from rigd.supervise.conditions import CONDITIONS, look_s
+from rigd.supervise.failing import go_on, wait_s
+from rigd.supervise.ladder import Move, spent
+from rigd.supervise.moves import Policy, launch, moved, with_job
+from rigd.supervise.state import (
+    Decision,
+    Entry,
+    JobKind,
+    LookAt,
+    Looked,
+    MoveAside,
+    MovedAside,
+    Pending,
+    Status,
+)
+
+
+def begin(status: Status, pending: Pending, *, now_s: float) -> Decision:
+    """Begin the job that what is pending calls for."""
+    if pending.move is Move.WAIT:
+        after, job = with_job(status, JobKind.LOOK, now_s=now_s)
+        return Decision(status=after, actions=(LookAt(job=job, condition=pending.what),))
+    after, job = with_job(status, JobKind.ASIDE, now_s=now_s)
+    action = MoveAside(job=job, cache=pending.what, stamp=status.asides[-1].stamp)
+    return Decision(status=after, actions=(action,))
+
+
+def looked(status: Status, result: Looked, policy: Policy, now_s: float, jitter: float) -> Decision:
+    """Return what follows from a look: a start, another look, the next rung, or giving up."""
+    pending = status.pending
+    if pending is None:
+        return Decision(status=status)
+    condition, kind = CONDITIONS[pending.what], status.failure.kind if status.failure is not None else ""
+    mark = spent(kind, pending.what)
+    if not result.holds and now_s < pending.until_s:
+        return _look_again(status, pending, result, now_s=now_s)
+    if not result.holds:
+        said = f"waited {pending.until_s - pending.since_s:.0f} s for {condition.words}: {result.detail}"
+        return go_on(status, pending, mark, said, policy, now_s=now_s, jitter=jitter)
+    if pending.looks:
+        held_s = now_s - pending.since_s
+        reason = f"waited {held_s:.0f} s for {condition.words}, which came true"
+        return launch(status, reason, now_s=now_s)
+    if condition.explains:
+        return go_on(status, pending, mark, "", policy, now_s=now_s, jitter=jitter)
+    # It holds already: it passed by itself, so the start waits no longer than after any other failure.
+    retry_s = now_s + wait_s(max(1, status.streak), policy, jitter=jitter)
+    said = status.failure.sentence if status.failure is not None else ""
+    reason = f"{said} There is no more waiting for {condition.words}; next start in {retry_s - now_s:.0f} s."
+    after = replace(status, pending=None, retry_s=retry_s, reason=reason.strip())
+    return Decision(status=after, entries=(moved(status, after, "backoff", after.reason),))
+
+
+def _look_again(status: Status, pending: Pending, result: Looked, *, now_s: float) -> Decision:
+    condition = CONDITIONS[pending.what]
+    wait = min(look_s(pending.looks), max(0.0, pending.until_s - now_s))
+    reason = f"waiting for {condition.words}: {result.detail or 'not yet'}"
+    after = replace(
+        status,
+        pending=replace(pending, looks=pending.looks + 1, detail=result.detail),
+        retry_s=now_s + wait,
+        reason=reason,
+    )
+    # Said once: what each look sees is in the status.
+    entry = moved(status, after, "waiting", reason, what=pending.what)
+    return Decision(status=after, entries=() if pending.looks else (entry,))
+
+
+def moved_aside(status: Status, result: MovedAside, policy: Policy, now_s: float, jitter: float) -> Decision:
+    """Return what follows from the moving of a cache: a start, or the next rung where there was nothing to move."""
+    pending = status.pending
+    if pending is None or not status.asides:
+        return Decision(status=status)
+    *earlier, aside = status.asides
+    done = replace(status, asides=(*earlier, replace(aside, done=True, detail=result.detail)))
+    message = f"{pending.what}: {result.detail}"
+    entry = Entry(kind="moved-aside", message=message, data=(("moved", result.moved), ("what", pending.what)))
+    decision = (
+        launch(done, f"{message}; starting without it", now_s=now_s)
+        if result.moved
+        else go_on(done, pending, spent(aside.kind, aside.cache), "", policy, now_s=now_s, jitter=jitter)
+    )
+    return replace(decision, entries=(entry, *decision.entries))
