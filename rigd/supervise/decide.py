@@ -12,7 +12,7 @@ Pure: no I/O, no clock, no randomness, no logging; `now_s` and `jitter` come in.
 from dataclasses import replace
 
 from rigd.runtime.base import EngineExit, Presence
-from rigd.supervise import climb, health, pending, pool, slow_answers, trend_track, trends, warm
+from rigd.supervise import climb, health, pending, pool, trend_track, trends, warm
 from rigd.supervise.finished import on_finished
 from rigd.supervise.health import Answer, Sample, Verdict, Vitals
 from rigd.supervise.moves import Policy, begin_warm, launch, move, moved, stop
@@ -48,9 +48,7 @@ def decide(
     return replace(told, entries=(*told.entries, *pool.slow_start(status, told.status, policy)))
 
 
-def _decided(
-    status: Status, seen: Observation, policy: Policy, *, now_s: float, jitter: float
-) -> Decision:
+def _decided(status: Status, seen: Observation, policy: Policy, *, now_s: float, jitter: float) -> Decision:
     if seen.request is not None:
         return on_request(status, seen.request, policy, now_s=now_s)
     if status.state is State.MAINTENANCE:
@@ -305,8 +303,7 @@ def _serving(status: Status, policy: Policy, *, now_s: float) -> Decision:
     status = trends.noted(_forget_streak(status, policy, now_s=now_s), policy, now_s=now_s)
     failure = trends.answer(status, policy, now_s=now_s)
     if failure is not None:
-        answers = slow_answers.with_answer(status.slow_answers, failure.kind, at_s=failure.at_s)
-        answered = replace(status, slow_answers=answers)
+        answered = trends.answerable(status, policy, now_s=now_s)
         return stop(answered, failure.sentence, policy, now_s=now_s, failure=failure)
     if status.engine is not None and health.canary_due(status.vitals, rules, now_s=now_s):
         return Decision(
@@ -326,9 +323,7 @@ def _proved_good(status: Status, policy: Policy, *, now_s: float) -> Decision | 
     known = status.good is not None and status.good.digest == engine.digest
     if known or status.fallback_from or now_s - ready_s < policy.supervision.healthy_stretch_s:
         return None
-    good = KnownGood(
-        digest=engine.digest, basis=policy.basis, start=engine.start, at_s=now_s
-    )
+    good = KnownGood(digest=engine.digest, basis=policy.basis, start=engine.start, at_s=now_s)
     entry = Entry(kind="known-good", message=f"the settings of start {engine.start} are known good")
     return Decision(
         status=replace(status, good=good),
@@ -354,15 +349,15 @@ def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -
     proved = _proved_good(status, policy, now_s=now_s)
     if proved is not None:
         return proved
-    learnt = pool.learnt(status, policy, now_s=now_s)
-    if learnt is not None:
-        return learnt
     why = warm.due(status, policy.prefixes, now_s=now_s)
     if why is not None:
         marked = replace(status, vitals=warm.marked(status.vitals))
         return begin_warm(marked, status.state, why, now_s=now_s)
     if climb.due(status, policy.supervision.ladder, now_s=now_s):
         return climb.begin(status, policy, now_s=now_s)
+    learnt = pool.learnt(status, policy, now_s=now_s)
+    if learnt is not None:
+        return learnt
     cold = tuple(name for name in policy.prefixes if name not in warm.proved_names(status.warm))
     suspect = verdict in {Verdict.SUSPECT, Verdict.REFUSING} or status.vitals.failing >= FAILING_SHOWS
     if status.state is State.READY and (suspect or cold):

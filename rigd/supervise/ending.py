@@ -15,6 +15,7 @@ from rigd.supervise.classify import Diagnosis, Retry, diagnose
 from rigd.supervise.host import HostFinding
 from rigd.supervise.host_blame import RECENT_S, blamed
 from rigd.supervise.ladder import Remedy
+from rigd.supervise.slow_answers import ANSWERED
 from rigd.supervise.state import Failure, StopDone, StopEngine, StopFailed
 
 LOG_BYTES = 4 << 20
@@ -23,7 +24,7 @@ EVIDENCE_LINES = 8
 DIAGNOSIS_S = 10.0
 """Longest time spent on a log before a restart goes on without, in seconds."""
 
-OURS_KNOWS_BEST = frozenset({"engine_stalled", "garbage_output", "canary_refused", "host_oom_kill"})
+OURS_KNOWS_BEST = ANSWERED | {"engine_stalled", "garbage_output", "canary_refused", "host_oom_kill"}
 """What probes saw and no log line says better; the log only adds evidence."""
 
 UNCHANGED = frozenset({"restart", "recreate", "wait"})

@@ -7,6 +7,7 @@ A failed trial is taken back before anything else; a changed rig file that fails
 
 from dataclasses import replace
 
+from rigd.supervise import slow_answers
 from rigd.supervise.conditions import CONDITIONS
 from rigd.supervise.ladder import Move, Remedy, Rung, Tried, next_rung
 from rigd.supervise.moves import Policy, move, moved
@@ -50,6 +51,7 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
         failure=failure,
         ending=None,
         pending=None,
+        slow_answers=slow_answers.with_answer(status.slow_answers, failure.kind, at_s=failure.at_s),
     )
     if status.desired is Desired.STOPPED:
         after = move(cleared, State.STOPPED, "stop asked", now_s=now_s)
@@ -102,8 +104,9 @@ def go_on(
 def rung_for(status: Status, kind: str, remedies: tuple[Remedy, ...], policy: Policy) -> Rung:
     """Return the next rung for a class of failure, after all that was tried."""
     own = (step for step in status.overlay if step.kind != OPERATOR)
+    slow = slow_answers.marks(status.slow_answers, kind)
     tried = Tried(
-        answered=status.answered,
+        answered=status.answered if slow is None else slow,
         moved=frozenset(
             aside.cache for aside in status.asides if (aside.kind, aside.basis) == (kind, policy.basis)
         ),

@@ -156,6 +156,11 @@ ROADS: Mapping[str, tuple[Remedy, ...]] = {
     "engine_stalled": HANGING,
     "rpc_timeout": HANGING,
     "stall_forever": HANGING,
+    # What only the numbers show: answered while the engine serves, once nothing runs. A shorter max_model_len would
+    # ease the pool too, but break what clients were promised.
+    "spec_accept_collapse": (RESTART_ONCE, NO_MTP),
+    "preempt_thrash": (_halve("max_num_seqs"),),
+    "host_ram_leak": (RESTART,),
     "garbage_output": (RESTART, NO_CUSTOM_ALL_REDUCE, NO_P2P, NO_MTP),
 }
 """Roads that replace the remedies of the rule; every other class goes by its rule alone.

@@ -21,11 +21,16 @@ class SlowAnswer:
     at_s: float
 
 
-def restarts(answers: tuple[SlowAnswer, ...], kind: str, limits: Trends, *, now_s: float) -> int:
-    """Return how often this class was answered lately."""
-    return sum(one.kind == kind and now_s - one.at_s < limits.again_s for one in answers)
+def recent(answers: tuple[SlowAnswer, ...], limits: Trends, *, now_s: float) -> tuple[SlowAnswer, ...]:
+    """Return the answers that still count."""
+    return tuple(one for one in answers if now_s - one.at_s < limits.again_s)
 
 
-def with_answer(answers: tuple[SlowAnswer, ...], kind: str, *, now_s: float) -> tuple[SlowAnswer, ...]:
+def marks(answers: tuple[SlowAnswer, ...], kind: str) -> tuple[str, ...] | None:
+    """Return what answered this class, as the ladder's marks; None for classes that are no trends."""
+    return tuple(one.kind for one in answers if one.kind == kind) if kind in ANSWERED else None
+
+
+def with_answer(answers: tuple[SlowAnswer, ...], kind: str, *, at_s: float) -> tuple[SlowAnswer, ...]:
     """Return the answers with one more, where this is a class of theirs."""
-    return (*answers, SlowAnswer(kind=kind, at_s=now_s))[-KEPT:] if kind in ANSWERED else answers
+    return (*answers, SlowAnswer(kind=kind, at_s=at_s))[-KEPT:] if kind in ANSWERED else answers

@@ -88,8 +88,16 @@ def test_first_real_answer_is_ready_when_there_is_nothing_to_warm():
     assert (decision.status.state, decision.status.ready_s) == (State.READY, NOW_S)
 
 
-@pytest.mark.parametrize("answer", [Answer.EMPTY, Answer.DEGENERATE, Answer.WRONG, Answer.ERROR])
-def test_engine_that_never_answers_with_text_is_never_ready(answer):
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer.EMPTY, "garbage_output"),
+        (Answer.DEGENERATE, "garbage_output"),
+        (Answer.WRONG, "garbage_output"),
+        (Answer.ERROR, "cannot_serve"),
+    ],
+)
+def test_engine_that_never_answers_with_text_is_never_ready(answer, kind):
     now = healthy()
     for second in range(1, 20):
         at_s = NOW_S + 2 * second
@@ -97,7 +105,7 @@ def test_engine_that_never_answers_with_text_is_never_ready(answer):
         now = decide(now, Observation(), POLICY, now_s=at_s + 1).status
         assert now.state in {State.STARTING, State.STOPPING}
 
-    assert (now.state, now.failure.kind) == (State.STOPPING, "cannot_serve")
+    assert (now.state, now.failure.kind) == (State.STOPPING, kind)
 
 
 def test_refused_canary_says_what_to_check_and_is_not_tried_again():
