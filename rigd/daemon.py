@@ -30,9 +30,12 @@ from rigd.errors import ExitCode, explain
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, Runtime, RuntimeUnavailableError
 from rigd.runtime.factory import make_runtime
+from rigd.runtime.gates import least_free_mib
 from rigd.settings import Settings
 from rigd.supervise.alerting import Alerter, Around
 from rigd.supervise.effects import EngineEffects
+from rigd.supervise.host_actor import HostActor
+from rigd.supervise.host_hands import HostHands
 from rigd.supervise.host_watch import HostWatch, Supervised
 from rigd.supervise.incidents import Incidents
 from rigd.supervise.live import Board
@@ -146,16 +149,23 @@ class Daemon:
         )
         if self._on_event is not None:
             backend.listen(self._on_event)
+
+        def look() -> Supervised:
+            return Supervised(status=supervisor.status, plan=effects.plan, rules=effects.wish.rig.host)
+
         host = HostWatch(
             store,
             board,
             kernel=KernelLog(),
             journal=effects.journal,
-            look=lambda: Supervised(status=supervisor.status, plan=effects.plan),
+            look=look,
             now=self._clock.now_s,
             boot=boot_id(),
         )
         backend.host = lambda: host.findings
+        effects.host_says = host.fresh
+        incidents.heard = host.heard
+        actor = self._actor(store, board, host, supervisor, effects, look=look)
         around = Around(
             plan=lambda: effects.plan,
             status=lambda: supervisor.status,
@@ -166,7 +176,7 @@ class Daemon:
         alerter = Alerter(around, store, state_dir=self._settings.state_dir)
         backend.alerts, backend.test_alerts = alerter.document, alerter.test
         effects.on_journal(alerter.heard)
-        schedule = self._schedule(supervisor, effects, store, backend, host)
+        schedule = self._schedule(supervisor, effects, store, backend, host, actor=actor)
         tasks = [
             asyncio.create_task(serve(make_app(backend, listening.policy), listening), name="api"),
             asyncio.create_task(self._supervise(supervisor, effects, store, backend), name="supervisor"),
@@ -189,6 +199,7 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=SHUTDOWN_S)
+            await actor.close()
             await alerter.close()
             await effects.close()
             await incidents.close()
@@ -272,6 +283,43 @@ class Daemon:
             log_max_mib=plan.rig.logs.max_mib,
         )
 
+    def _actor(
+        self,
+        store: Store,
+        board: Board,
+        host: HostWatch,
+        supervisor: Supervisor,
+        effects: EngineEffects,
+        *,
+        look: Callable[[], Supervised],
+    ) -> HostActor:
+        """Return who does to the host what the rig file lets rigd do."""
+        hands = HostHands(
+            rig=lambda: effects.wish.path,
+            record=self._settings.state_dir / "host-acts.json",
+            lowered_w=lambda: effects.wish.rig.host.temperature.lowered_power_w,
+            path=self._settings.host_socket,
+        )
+
+        async def restart(why: str) -> None:
+            await supervisor.request(RequestKind.RESTART, why=why)
+
+        async def start(why: str) -> None:
+            await supervisor.request(RequestKind.START, why=why)
+
+        return HostActor(
+            store,
+            host,
+            board,
+            hands,
+            journal=effects.journal,
+            look=look,
+            restart=restart,
+            start=start,
+            now=self._clock.now_s,
+            boot=boot_id(),
+        )
+
     def _schedule(
         self,
         supervisor: Supervisor,
@@ -279,6 +327,8 @@ class Daemon:
         store: Store,
         backend: DaemonBackend,
         host: HostWatch,
+        *,
+        actor: HostActor,
     ) -> AsyncIOScheduler:
         """Everything periodic: re-warm, watched files, retention, GPU readings, store recovery."""
         schedule = AsyncIOScheduler(timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1})
@@ -303,7 +353,12 @@ class Daemon:
             await backend.incidents.prune()
 
         async def look_at_host() -> None:
-            await host.on_readings(await backend.read_gpus())
+            readings = await backend.read_gpus()
+            await host.on_readings(readings)
+            free_mib = least_free_mib(readings, effects.plan.spec)
+            if free_mib is not None:
+                supervisor.observe(Observation(gpu_free_mib=free_mib))
+            await actor.consider()
 
         # Watched from here on: what changes before the first warm-up is warmed twice.
         self._files_changed(self._plan)

@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     host_look_s: float = Field(default=10.0, gt=0)
     """How often the cards are read, in seconds. What they say must hold for some looks before it is told."""
 
+    host_socket: Path = Path("/run/rigd-host.sock")
+    """Socket of root's one-shot, which sets the cards and does what `host.allow_*` allows."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 

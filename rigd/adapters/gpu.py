@@ -234,6 +234,16 @@ class GpuReader:
             pynvml.nvmlShutdown()
 
 
+def bus_of(text: object) -> str:
+    """Return a card's address as the kernel writes it, without the function: `0000:0a:00`."""
+    parts = str(text).lower().removeprefix("pci:").partition(".")[0].split(":")
+    if len(parts) == 2:  # noqa: PLR2004  (bus and device, of domain zero)
+        parts = ["0", *parts]
+    if len(parts) != 3:  # noqa: PLR2004  (domain, bus, device)
+        return ""
+    return f"{parts[0][-4:].zfill(4)}:{parts[1]}:{parts[2]}"
+
+
 def problem_of(error: Exception) -> GpuProblem:
     """Return what an NVML error means."""
     code = getattr(error, "value", None)

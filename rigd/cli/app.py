@@ -125,6 +125,12 @@ MOUNTS = (
         attribute="app",
         about="Who is told when something is wrong: show, test.",
     ),
+    Mount(
+        name="host",
+        module="rigd.cli.host",
+        attribute="app",
+        about="What root does to the host: the cards' settings; resets and reboots where allowed.",
+    ),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rigd.rig.schema import AlertKind
 from rigd.supervise.alert_folding import Folding
-from rigd.supervise.alert_state import CHANGED, ENGINE, WARMTH, Happening, Level, Problem
+from rigd.supervise.alert_state import CHANGED, ENGINE, TREND, WARMTH, Happening, Level, Problem
 from rigd.supervise.alert_texts import account, cause_of, duration
 from rigd.supervise.state import State
 
@@ -110,6 +110,32 @@ def _degraded(folding: Folding, happening: Happening) -> None:
     folding.announce(problem, "degraded: it serves, but not as wished")
 
 
+def _trend(folding: Folding, happening: Happening) -> None:
+    """Tell what the numbers show, once; the engine serves, and what it runs into is another matter."""
+    subject = _trend_subject(happening)
+    if folding.problem(subject) is not None:
+        return
+    problem = Problem(
+        subject=subject,
+        kind=AlertKind.DEGRADED,
+        since_s=happening.at_s,
+        sentence=happening.message,
+        cause=happening.get("class"),
+        hint=happening.get("hint"),
+    )
+    folding.announce(problem, f"the numbers show trouble{cause_of(problem)}")
+
+
+def _trend_over(folding: Folding, happening: Happening) -> None:
+    problem = folding.problem(_trend_subject(happening))
+    if problem is not None:
+        folding.over(problem, f"over{cause_of(problem)}")
+
+
+def _trend_subject(happening: Happening) -> str:
+    return f"{TREND}{happening.get('class')}"
+
+
 def _left(folding: Folding, happening: Happening) -> None:
     """Remind of nothing: a person stopped the engine, or took it in hand."""
     for subject in (ENGINE, WARMTH):
@@ -194,6 +220,9 @@ KINDS: dict[str, Callable[[Folding, Happening], None]] = {
     "internal-error": _internal,
     "store": _store,
     "store-recovered": _store,
+    "trend": _trend,
+    "trend-over": _trend_over,
+    "trend-lasts": _serving,  # Degraded by what was told already; whatever else was wrong is over.
     "host-finding": _host,
     "host-cleared": _host_cleared,
     "host-act": _host_act,

@@ -25,6 +25,7 @@ from rigd.supervise.ending import AfterStop, BeforeStop, HostSays, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
+from rigd.supervise.memory_watch import watch_memory
 from rigd.supervise.moves import Policy
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import Plan, make_plan
@@ -66,6 +67,8 @@ LOOK_AGAIN_S = 2.0
 """Pause before a watcher that lost its runtime (Docker restarting) looks again, in seconds."""
 KNOWN_GOOD = "known-good.json"
 """The rig whose settings last stayed healthy, as JSON; secrets are references in it."""
+UNSTORED: dict[str, set[str]] = {"vitals": {"track"}}
+"""What of the status each daemon measures afresh, and is too long to be written with every change."""
 HISTORY_STARTS = 10
 """Earlier starts that the estimate of the time left is learned from."""
 
@@ -145,7 +148,7 @@ class EngineEffects:
 
     async def persist(self, status: Status, entries: tuple[Entry, ...]) -> None:
         """Store status and journal; a store in trouble keeps both in memory and says so itself."""
-        await self._store.save_status(STATUS.dump_json(status).decode())
+        await self._store.save_status(STATUS.dump_json(status, exclude=UNSTORED).decode())
         if entries:
             await self.journal(*entries)
 
@@ -351,12 +354,21 @@ class EngineEffects:
         def sampled(sample: Any) -> None:
             self._report(Observation(sample=sample))
 
+        container = self.plan.spec.container
+        memory = watch_memory(
+            ref,
+            every_s=rules.trends.memory_interval_s,
+            limit_bytes=None if container is None else container.memory,
+            now=self._now,
+            report=lambda sample: self._report(Observation(memory=sample)),
+        )
         self._watchers = [
             asyncio.create_task(self._watch(ref), name="watch"),
             asyncio.create_task(
                 watch_health(self._client(self.plan), ref.id, rules, now=self._now, report=sampled),
                 name="probe",
             ),
+            asyncio.create_task(memory, name="memory"),
         ]
         self._spawn(self._follow_start(ref))
 

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -181,8 +182,8 @@ async def launch_spec(folder: Path) -> Any:
         return None
 
 
-async def kernel(missing: list[str]) -> str:
-    """Return the kernel's lines, those that matter first."""
+async def kernel(missing: list[str], heard: Sequence[str] = ()) -> str:
+    """Return the kernel's lines: what the host's watch `heard`, then those of the log, what matters first."""
     try:
         lines, problem = await run_blocking(
             partial(kernel_tail.last_lines, KERNEL_LINES), deadline_s=KERNEL_S
@@ -191,7 +192,7 @@ async def kernel(missing: list[str]) -> str:
         lines, problem = [], f"kernel lines: not had within {KERNEL_S:g} s"
     if problem is not None:
         missing.append(problem)
-    return kernel_text(lines)
+    return kernel_text(lines, heard)
 
 
 def gpu_text(before: GpuReadings | None, after: GpuReadings | None) -> str:

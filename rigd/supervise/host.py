@@ -3,8 +3,8 @@
     kernel lines -> host_kernel.after_kernel ---+
     NVML readings -> host_cards.after_reading --+-> HostState -> entries (journal), documents (status), held (gate)
 
-rigd tells; it never resets a card, lowers a limit or reboots a host. A finding is said once when it is certain, and
-once when it is over. Three things end one: readings that contradict it, a quiet time, an engine that became ready.
+What may be done about them is decided in `host_acts`. A finding is said once when it is certain, and once when it is
+over. Three things end one: readings that contradict it, a quiet time, an engine that became ready.
 """
 
 import enum
@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rigd.adapters.gpu_driver import DriverVersions
+from rigd.rig.host import Host
 from rigd.supervise.state import Entry
 
 ACTIVE_LIMIT = 64
@@ -35,6 +36,8 @@ class HostKind(enum.StrEnum):
     DRIVER_LIB_MISMATCH = "driver_lib_mismatch"
     NO_GPU_DRIVER = "no_gpu_driver"
     THERMAL = "thermal"
+    OVERHEATED = "overheated"
+    GPU_SETTINGS = "gpu_settings"
     CLOCKS_STUCK = "clocks_stuck"
     GPU_MEM_BUSY = "gpu_mem_busy"
     HOST_OOM_KILL = "host_oom_kill"
@@ -114,6 +117,8 @@ WATCHES: Mapping[HostKind, Watch] = MappingProxyType(
         HostKind.DRIVER_LIB_MISMATCH: Watch(clean=1),
         HostKind.NO_GPU_DRIVER: Watch(looks=2, clean=1),
         HostKind.THERMAL: Watch(clean=3),
+        HostKind.OVERHEATED: Watch(clean=1),
+        HostKind.GPU_SETTINGS: Watch(looks=2, clean=1),
         HostKind.CLOCKS_STUCK: Watch(looks=6, clean=3),
         HostKind.GPU_MEM_BUSY: Watch(looks=3, clean=1),
         HostKind.HOST_OOM_KILL: Watch(quiet_s=3600.0),
@@ -153,6 +158,14 @@ class KnownCard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HotCard:
+    """A card that is at the temperature of the response, or was and is not cool again."""
+
+    bus: str
+    since_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostState:
     """Everything the host watch knows; stored, so that a new daemon repeats nothing."""
 
@@ -161,6 +174,9 @@ class HostState:
     """How far the kernel's log was read."""
     active: tuple[Active, ...] = ()
     cards: tuple[KnownCard, ...] = ()
+    hot: tuple[HotCard, ...] = ()
+    lowered: tuple[str, ...] = ()
+    """Addresses of the cards whose power limit rigd has lowered because of heat."""
 
 
 HOST_STATE = TypeAdapter(HostState)
@@ -183,6 +199,10 @@ class Around:
     names: Mapping[int, str] = field(default_factory=dict)
     """Names of processes that hold memory of a card."""
     versions: DriverVersions = DriverVersions()  # noqa: RUF009  (frozen)
+    rules: Host = Host()  # noqa: RUF009  (frozen)
+    """What the rig file says of the host."""
+    rig_file: str = "RIG"
+    """Path of the rig file, for the commands that a person is told."""
 
 
 def noted(
@@ -283,17 +303,15 @@ def documents(state: HostState) -> list[dict[str, Any]]:
     ]
 
 
-def held(state: HostState, concerns: Callable[[int | None], bool]) -> HostFinding | None:
-    """Return the finding that makes a start useless; `concerns` says whether the engine uses a card."""
-    blocking = (one.finding for one in state.active if one.certain and one.finding.blocks)
+def held(
+    state: HostState,
+    concerns: Callable[[int | None], bool],
+    will_act: Callable[[HostFinding], bool] = lambda _finding: False,
+) -> HostFinding | None:
+    """Return the finding that makes a start useless.
+
+    `concerns` says whether the engine uses a card, `will_act` whether something is about to be done about a finding.
+    """
+    found = (one.finding for one in state.active if one.certain)
+    blocking = (finding for finding in found if finding.blocks or will_act(finding))
     return next((finding for finding in blocking if concerns(finding.gpu)), None)
-
-
-def bus_of(text: object) -> str:
-    """Return a card's address as the kernel writes it, without the function: `0000:0a:00`."""
-    parts = str(text).lower().removeprefix("pci:").partition(".")[0].split(":")
-    if len(parts) == 2:  # noqa: PLR2004  (bus and device, of domain zero)
-        parts = ["0", *parts]
-    if len(parts) != 3:  # noqa: PLR2004  (domain, bus, device)
-        return ""
-    return f"{parts[0][-4:].zfill(4)}:{parts[1]}:{parts[2]}"

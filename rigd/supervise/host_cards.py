@@ -1,14 +1,14 @@
 """What a reading of the cards says of the host. Pure.
 
-A card that cannot be read proves nothing about itself: its findings stay. Temperature has two thresholds, so that
-a card near one of them is not told of again and again.
+A card that cannot be read proves nothing about itself: its findings stay. Heat and settings have files of their own.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from rigd.adapters.gpu import GpuCard, GpuFault, GpuProblem, GpuReadings
+from rigd.adapters.gpu import GpuCard, GpuFault, GpuProblem, GpuReadings, bus_of
+from rigd.supervise import host_heat, host_settings
 from rigd.supervise.host import (
     WATCHES,
     Active,
@@ -19,17 +19,10 @@ from rigd.supervise.host import (
     HostState,
     KnownCard,
     Severity,
-    bus_of,
     expired,
     noted,
 )
 
-HOT_C = 87
-"""From here on a card is called hot; a 3090 holds its clocks down at 83 and slows hard at 93, in Celsius."""
-COOL_C = 80
-"""A hot card is hot until it is below this, in Celsius."""
-HELD_DOWN = frozenset({"hw_thermal", "hw_slowdown", "hw_power_brake"})
-"""Reasons for low clocks that a healthy box never shows."""
 BUSY_PERCENT = 90
 SLOW_SHARE = 0.6
 """A busy card whose clock is below this share of its twin's is stuck."""
@@ -85,7 +78,9 @@ def after_reading(state: HostState, readings: GpuReadings, around: Around) -> Ho
     """Return the state after a reading: what it shows, what it contradicts, what time has ended."""
     state = replace(state, active=expired(state.active, around))
     if readings.problem is None:
-        state = replace(state, cards=_known(state.cards, readings.cards))
+        known = _known(state.cards, readings.cards)
+        hot = host_heat.after_heat(state.hot, readings, around)
+        state = replace(state, cards=known, hot=hot)
     if readings.problem is not None and readings.problem.fault is GpuFault.NO_DRIVER:
         state = replace(state, active=_of_this_driver(state.active))
     shown = tuple(_findings(state, readings, around))
@@ -105,19 +100,21 @@ def _findings(state: HostState, readings: GpuReadings, around: Around) -> Iterat
         yield _fault(readings.problem)
     elif around.versions.mismatch:
         yield _mismatch(around)
-    hot = {one.finding.bus for one in state.active if one.finding.kind is HostKind.THERMAL}
     where = {card.index: card.bus for card in state.cards}
     for card in readings.cards:
         bus = bus_of(card.bus_id) or where.get(card.index, "")
         if card.problem is not None:
             yield _fault(card.problem, index=card.index, bus=bus)
-        yield from _of_card(card, bus, around, hot=bus in hot)
+        yield from _of_card(card, bus, around)
+        yield from host_heat.findings(card, bus, state, around)
+        yield from host_settings.deviations(card, bus, around, lowered=bus in state.lowered)
     if readings.problem is None:
         yield from _vanished(state.cards, readings.cards)
         yield from _slow(readings.cards)
+        yield from host_settings.strangers(around.rules, state.cards, around)
 
 
-def _of_card(card: GpuCard, bus: str, around: Around, *, hot: bool) -> Iterator[HostFinding]:
+def _of_card(card: GpuCard, bus: str, around: Around) -> Iterator[HostFinding]:
     response = RECOVERIES.get(card.recovery or "")
     if response is not None:
         words = (card.recovery or "").replace("_", " ")
@@ -132,8 +129,6 @@ def _of_card(card: GpuCard, bus: str, around: Around, *, hot: bool) -> Iterator[
             blocks=response.blocks,
             driver_says=True,
         )
-    if _is_hot(card, hot=hot):
-        yield _thermal(card, bus)
     busy = card.memory_used_mib is not None and card.memory_used_mib > around.memory_used_mib
     if around.idle and busy:
         yield _held(card, bus, around)
@@ -163,29 +158,6 @@ def _mismatch(around: Around) -> HostFinding:
         sentence=f"The kernel runs NVIDIA driver {module}, but its libraries were changed to {library}.",
         hint="a running engine works until it ends, and no new one can start: reboot the host at a good moment",
         blocks=True,
-    )
-
-
-def _is_hot(card: GpuCard, *, hot: bool) -> bool:
-    if HELD_DOWN & set(card.throttle):
-        return True
-    return card.temperature_c is not None and card.temperature_c >= (COOL_C if hot else HOT_C)
-
-
-def _thermal(card: GpuCard, bus: str) -> HostFinding:
-    reasons = ", ".join(sorted(HELD_DOWN & set(card.throttle)))
-    held = f", and its clocks are held down ({reasons})" if reasons else ""
-    power = "" if card.power_w is None else f" at {card.power_w:.0f} W"
-    heat = "its temperature is unknown" if card.temperature_c is None else f"{card.temperature_c} degrees"
-    return HostFinding(
-        kind=HostKind.THERMAL,
-        severity=Severity.WARNING,
-        action=_FIX,
-        sentence=f"GPU {card.index} at {bus} runs hot: {heat}{power}{held}.",
-        hint="fans, dust, the gap between the cards, the power supply; a lower limit helps too: "
-        f"`nvidia-smi -i {card.index} -pl 290` (rigd does not set it by itself)",
-        gpu=card.index,
-        bus=bus,
     )
 
 
@@ -234,7 +206,7 @@ def _slow(cards: tuple[GpuCard, ...]) -> Iterator[HostFinding]:
     for card in busy:
         others = [one.clock_mhz or 0 for one in busy if one.name == card.name and one is not card]
         best = max(others, default=0)
-        explained = bool(HELD_DOWN & set(card.throttle)) or "sw_power_cap" in card.throttle
+        explained = bool(host_heat.HELD_DOWN & set(card.throttle)) or "sw_power_cap" in card.throttle
         if best and not explained and (card.clock_mhz or 0) < SLOW_SHARE * best:
             yield HostFinding(
                 kind=HostKind.CLOCKS_STUCK,

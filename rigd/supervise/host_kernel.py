@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from rigd.adapters.gpu import bus_of
 from rigd.adapters.kernel_log import KernelLine
 from rigd.supervise.classify import Diagnosis, diagnose
 from rigd.supervise.host import (
@@ -19,7 +20,6 @@ from rigd.supervise.host import (
     HostKind,
     HostState,
     Severity,
-    bus_of,
     noted,
     without,
 )

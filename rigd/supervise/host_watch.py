@@ -2,13 +2,14 @@
 
     KernelLog, GpuReadings -> host.HostState (pure) -> store and journal (one write), status, the launch's gate
 
-It never acts on the host, and nothing that a driver or a log does ends it.
+It never acts on the host (`host_actor` does, where it may), and nothing that a driver or a log does ends it.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from rigd import log
@@ -19,6 +20,7 @@ from rigd.adapters.gpu_driver import DriverVersions, installed_versions
 from rigd.adapters.kernel_log import FROM_BOOT, FROM_NOW, KernelLog
 from rigd.adapters.store import Store
 from rigd.errors import RigdError
+from rigd.rig.host import Host
 from rigd.runtime import tree
 from rigd.runtime.base import GateReport
 from rigd.runtime.gates import uses_card
@@ -57,6 +59,8 @@ class Supervised:
 
     status: Status
     plan: Plan
+    rules: Host = Host()  # noqa: RUF009  (frozen)
+    """What the rig file says of the host, whatever settings of the engine are in effect."""
 
 
 class HostWatch:
@@ -76,6 +80,8 @@ class HostWatch:
     ) -> None:
         self.kernel = kernel
         self.state = HostState(boot=boot)
+        self.will_act: Callable[[HostFinding], bool] = lambda _finding: False
+        """Whether a finding that holds no start by itself is about to be acted on, so that none should begin."""
         self._kept = HostState()
         self._store = store
         self._board = board
@@ -187,6 +193,8 @@ class HostWatch:
             memory_used_mib=seen.plan.rig.gates.gpu_memory_used_mib,
             names=names,
             versions=versions,
+            rules=seen.rules,
+            rig_file=str(seen.plan.path),
         )
 
     async def _become(self, state: HostState, *, keep: bool = True) -> None:
@@ -206,16 +214,33 @@ class HostWatch:
         if told:
             await self._journal(*told)
 
+    def concerns(self, index: int | None) -> bool:
+        """Return whether the engine of the rig uses a card; None: any card."""
+        uuids = {card.index: card.uuid for card in self.state.cards}
+        uuid = "" if index is None else uuids.get(index, "")
+        return self._cards_here and uses_card(self._look().plan.spec, index=index, uuid=uuid)
+
+    async def amend(self, change: Callable[[HostState], HostState]) -> None:
+        """Change what is known, after something was done about it."""
+        async with self._changing:
+            await self._become(change(self.state))
+
+    def fresh(self, since_s: float) -> tuple[HostFinding, ...]:
+        """Return the certain findings about this rig that were seen since a time, the newest last."""
+        seen = sorted(self.state.active, key=lambda one: one.last_s)
+        found = (one.finding for one in seen if one.certain and one.last_s >= since_s)
+        return tuple(one for one in found if one.gpu is None or self.concerns(one.gpu))
+
+    def heard(self) -> list[str]:
+        """Return the kernel lines that matter, as far as they are remembered, each with its time."""
+        return [
+            f"{datetime.fromtimestamp(line.at_s, UTC):%Y-%m-%d %H:%M:%SZ} {line.text}"
+            for line in self.kernel.lines
+        ]
+
     def _hold(self) -> None:
         """Shut or open the gate of the next launch."""
-        spec = self._look().plan.spec
-        uuids = {card.index: card.uuid for card in self.state.cards}
-
-        def concerns(index: int | None) -> bool:
-            uuid = "" if index is None else uuids.get(index, "")
-            return self._cards_here and uses_card(spec, index=index, uuid=uuid)
-
-        finding = held(self.state, concerns)
+        finding = held(self.state, self.concerns, self.will_act)
         self._board.hold = (
             None
             if finding is None

@@ -106,12 +106,13 @@ def bounded(name: str, text: str) -> tuple[bytes, bool]:
     return kept[: kept.rfind(b"\n") + 1] + mark, True
 
 
-def kernel_text(lines: Sequence[str]) -> str:
-    """Return the kernel's lines, those that explain broken engines first."""
+def kernel_text(lines: Sequence[str], heard: Sequence[str] = ()) -> str:
+    """Return the kernel's lines: what the watch of the host heard, those that explain broken engines, then all."""
     first = [line for line in lines if any(word in line for word in KERNEL_FIRST)]
+    watch = ["--- what the host's watch heard, with the time ---", *heard] if heard else []
     if not lines:
-        return ""
-    head = ["--- lines about GPUs, memory, buses and disks ---", *(first or ["none"])]
+        return "\n".join([*watch, ""]) if watch else ""
+    head = [*watch, "--- lines about GPUs, memory, buses and disks ---", *(first or ["none"])]
     return "\n".join([*head, f"--- the last {len(lines)} lines ---", *lines, ""])
 
 

@@ -11,7 +11,7 @@ another, adds to the same incident.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,8 @@ class Incidents:
         self._effects = effects
         self._store = store
         self._gpus = gpus
+        self.heard: Callable[[], Sequence[str]] = tuple
+        """Returns the kernel lines that the host's watch has heard, oldest first."""
         self._state_dir = state_dir
         self._status = status
         self._token_file = token_file
@@ -245,7 +247,7 @@ class Incidents:
             spec = await evidence.launch_spec(folder)
             if spec is not None:
                 texts["spec.json"] = json.dumps(redaction.value(spec), indent=2) + "\n"
-        texts["kernel.log"] = await evidence.kernel(missing)
+        texts["kernel.log"] = await evidence.kernel(missing, self.heard())
         return await self._gpus.read()
 
     def _save(

@@ -34,6 +34,8 @@ class Board:
         self.live: Live | None = None
         self.hold: GateReport | None = None
         """What the host's watch says against a start; a launch waits while it says something."""
+        self.waiting = False
+        """Whether a launch waits at a shut gate, and so creates nothing."""
         self._listeners: list[Callable[[Live | None], None]] = []
 
     def on_change(self, listener: Callable[[Live | None], None]) -> None:

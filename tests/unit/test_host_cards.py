@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rigd.adapters.gpu import GpuCard, GpuFault, GpuProblem, GpuProcess, GpuReadings
+from rigd.adapters.gpu import GpuCard, GpuFault, GpuProblem, GpuProcess, GpuReadings, bus_of
 from rigd.adapters.gpu_driver import DriverVersions, installed_versions
 from rigd.adapters.kernel_log import KernelLine
 from rigd.supervise.host import (
@@ -15,7 +15,6 @@ from rigd.supervise.host import (
     HostKind,
     HostState,
     Severity,
-    bus_of,
     documents,
     entries,
     held,

@@ -1,0 +1,51 @@
+"""Asks root's one-shot on the host's socket for one act: a JSON line each way.
+
+systemd holds the socket and starts the one-shot for each connection; the socket's mode says who may ask. The daemon
+so needs neither root nor any way to become it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SOCKET = Path("/run/rigd-host.sock")
+ANSWER_LIMIT = 65536
+
+
+class HostUnreachableError(Exception):
+    """Nobody answers on the socket, or may be asked by this user."""
+
+
+def reachable(path: Path = SOCKET) -> bool:
+    """Return whether this user may ask."""
+    return path.is_socket() and os.access(path, os.W_OK)
+
+
+async def ask(request: Mapping[str, Any], *, path: Path = SOCKET, deadline_s: float) -> dict[str, Any]:
+    """Return the answer. Raises `HostUnreachableError`; an answer that breaks off may be a host going down."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            reader, writer = await asyncio.open_unix_connection(str(path), limit=ANSWER_LIMIT)
+            try:
+                writer.write(json.dumps(request).encode() + b"\n")
+                await writer.drain()
+                line = await reader.readline()
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except TimeoutError as error:
+        raise HostUnreachableError(f"{path} did not answer within {deadline_s:.0f} s") from error
+    except (OSError, ValueError) as error:
+        raise HostUnreachableError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        answer = json.loads(line)
+    except ValueError as error:
+        raise HostUnreachableError(f"{path} gave no answer") from error
+    if not isinstance(answer, dict):
+        raise HostUnreachableError(f"{path} gave no answer")
+    return answer

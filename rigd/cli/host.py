@@ -1,0 +1,69 @@
+"""`rigd host`: what root does to the host under the engine. The daemon itself has no root."""
+
+import contextlib
+import select
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from rigd.adapters.gpu_settings import NvmlAbsentError, SettingDone
+from rigd.cli.console import print_json, print_line, print_text, say
+from rigd.cli.options import Json, examples
+from rigd.cli.rig import RigPath
+from rigd.errors import ExitCode, RigdError
+from rigd.rig.load import load
+from rigd.supervise import host_root
+
+app = typer.Typer(
+    help="What root does to the host: the cards' settings; resets and reboots where allowed.",
+    epilog=examples("sudo rigd host apply-gpu /etc/rigd/rig.yaml"),
+)
+
+REQUEST_S = 10.0
+
+Check = Annotated[bool, typer.Option("--check", help="Set nothing; exit code 3 when something differs.")]
+
+
+@app.command("apply-gpu", epilog=examples("sudo rigd host apply-gpu /etc/rigd/rig.yaml"))
+def apply_gpu(rig: RigPath, *, check: Check = False, as_json: Json = False) -> None:
+    """Set power limits, persistence mode and clocks as `host.gpus` says, and read them back.
+
+    Limits are kept within what each card allows; what is so already is left alone.
+    Exit code 0: all is as wished; 1: something could not be set; 3: `--check` found a difference.
+    """
+    rules = load(rig).rig.host
+    done: tuple[SettingDone, ...] = ()
+    if rules.gpus:
+        try:
+            done = host_root.apply_settings(rules, only_look=check)
+        except NvmlAbsentError as error:
+            hint = "see `nvidia-smi`; is the driver loaded?"
+            raise RigdError(f"cannot open NVML: {error}", hint=hint) from error
+    if as_json:
+        print_json({"ok": all(one.ok for one in done), "settings": [asdict(one) for one in done]})
+    elif not done:
+        print_text(f"{rig} sets nothing: host.gpus is empty" if not rules.gpus else "no card answers")
+    for one in () if as_json else done:
+        print_text(host_root.said(one))
+    if any(one.denied for one in done):
+        say(f"  -> only root may set cards: sudo rigd host apply-gpu {rig}")
+    if not all(one.ok for one in done):
+        raise typer.Exit(int(ExitCode.NOT_SO if check else ExitCode.FAILED))
+
+
+@app.command(epilog=examples('echo \'{"act": "apply-settings"}\' | sudo rigd host act /etc/rigd/rig.yaml'))
+def act(rig: RigPath) -> None:
+    """Carry out one request from stdin, if the rig file allows it, and answer on stdout: for systemd's socket.
+
+    A request is a line of JSON: `act` (apply-settings, lower-power, restore-power, reset-gpu, reboot) and `card`.
+    """
+    ready, _, _ = select.select([sys.stdin], [], [], REQUEST_S)
+    line = sys.stdin.readline(host_root.REQUEST_BYTES) if ready else ""
+    answer = host_root.carry_out(host_root.read_request(line), rig)
+    say(f"{line.strip()[:200] or 'no request'}: {'done' if answer.ok else 'not done'}: {answer.message}")
+    with contextlib.suppress(BrokenPipeError):  # Whoever asked is gone: the journal has the answer.
+        print_line(asdict(answer))
+    if not answer.ok:
+        raise typer.Exit(int(ExitCode.FAILED))
