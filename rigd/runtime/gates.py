@@ -263,6 +263,14 @@ def _wanted(cards: tuple[GpuCard, ...], spec: LaunchSpec) -> tuple[GpuCard, ...]
     return named or cards
 
 
+def least_free_mib(readings: GpuReadings, spec: LaunchSpec) -> float | None:
+    """Return the memory that is free on the fullest card of the engine; None where no card says."""
+    if not _uses_gpus(spec):
+        return None
+    free = [card.memory_free_mib for card in _wanted(readings.cards, spec) if card.memory_free_mib is not None]
+    return float(min(free)) if free else None
+
+
 def _chosen(spec: LaunchSpec) -> tuple[str, ...]:
     """Return the cards that the rig names, by index or by the beginning of their uuid."""
     if spec.container is not None:

@@ -17,6 +17,7 @@ from rigd.supervise.finished import on_finished
 from rigd.supervise.health import Answer, Sample, Verdict, Vitals
 from rigd.supervise.moves import Policy, begin_warm, launch, move, moved, stop
 from rigd.supervise.overdue import on_overdue
+from rigd.supervise.overlay import RAISED
 from rigd.supervise.requests import on_request
 from rigd.supervise.state import (
     SERVING,
@@ -87,11 +88,15 @@ def _fold(status: Status, seen: Observation, policy: Policy) -> Status:
     if seen.sample is not None and seen.sample.engine == engine.id:
         vitals = health.after_sample(vitals, seen.sample, policy.supervision)
         vitals = _tracked(status, vitals, seen.sample, policy)
+        if seen.sample.load is not None and status.ready_s is not None:
+            vitals = climb.seen(replace(status, vitals=vitals), policy).vitals
     if seen.canary is not None and seen.canary.engine == engine.id:
         vitals = health.after_canary(vitals, seen.canary)
     if seen.memory is not None and seen.memory.engine == engine.id and status.ready_s is not None:
         against = trends.standard(status, policy)
         vitals = replace(vitals, track=trend_track.after_memory(vitals.track, seen.memory, against))
+    if seen.gpu_free_mib is not None:
+        vitals = climb.seen(replace(status, vitals=vitals), policy, gpu_free_mib=seen.gpu_free_mib).vitals
     return status if vitals is status.vitals else replace(status, vitals=vitals)
 
 
@@ -337,10 +342,12 @@ def _forget_streak(status: Status, policy: Policy, *, now_s: float) -> Status:
     stretch_s = policy.supervision.healthy_stretch_s
     if status.ready_s is None or now_s - status.ready_s < stretch_s:
         return status
-    if status.streak or status.answered or status.trial is not None:
-        # A trial that has lasted a healthy stretch has held: the change stays undone.
-        failed = 0 if status.trial is not None else status.trials_failed
-        return replace(status, streak=0, answered=(), trial=None, trials_failed=failed)
+    if status.trial is not None and status.trial.kind != RAISED:
+        # A trial that has lasted a healthy stretch has held: the change stays undone. One beyond the wish is judged
+        # by what it costs (`climb`).
+        status = replace(status, trial=None, trials_failed=0)
+    if status.streak or status.answered:
+        status = replace(status, streak=0, answered=())
     return status
 
 
@@ -353,8 +360,9 @@ def _settle(status: Status, verdict: Verdict, policy: Policy, *, now_s: float) -
     if why is not None:
         marked = replace(status, vitals=warm.marked(status.vitals))
         return begin_warm(marked, status.state, why, now_s=now_s)
-    if climb.due(status, policy.supervision.ladder, now_s=now_s):
-        return climb.begin(status, policy, now_s=now_s)
+    climbing = climb.step(status, policy, now_s=now_s)
+    if climbing is not None:
+        return climbing
     learnt = pool.learnt(status, policy, now_s=now_s)
     if learnt is not None:
         return learnt

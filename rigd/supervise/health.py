@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from rigd.rig.schema import Supervision
 from rigd.supervise.load import Load
+from rigd.supervise.room import Room
 from rigd.supervise.trend_track import Track
 
 PAUSE_FACTOR = 5
@@ -96,6 +97,7 @@ class Vitals:
     canary: CanaryResult | None = None
     cache_mark: CacheMark | None = None
     track: Track = Track()  # noqa: RUF009  (frozen)
+    room: Room = Room()  # noqa: RUF009  (frozen)
     """What trends are judged by."""
 
 

@@ -12,6 +12,7 @@ from rigd.rig.schema import Arguments, Engine
 
 Scalar = str | int | float | bool | None
 
+ATTENTION, ATTENTION_VARIABLE = "attention_backend", "VLLM_ATTENTION_BACKEND"
 DOCKER_KNOBS = frozenset({"ipc", "shm_size", "pids_limit"})
 MODERN = (0, 25)
 """From this version on vLLM's default share of a card's memory is 0.92; before, 0.90 (read in its sources)."""
@@ -33,7 +34,9 @@ def read(engine: Engine, knob: str) -> Any:
         spec = engine.arguments.speculative
         return None if spec is None else spec.num_speculative_tokens
     if not tail and head in Arguments.model_fields and head != "extra":
-        return getattr(engine.arguments, head)
+        value = getattr(engine.arguments, head)
+        # Older rigs name the backend by the variable, which becomes the flag at launch.
+        return engine.environment.get(ATTENTION_VARIABLE) if head == ATTENTION and value is None else value
     raise UnknownKnobError(
         f"'{knob}' is no knob; knobs are vLLM's settings by name, environment.NAME, docker.ipc, docker.shm_size"
     )

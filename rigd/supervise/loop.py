@@ -87,7 +87,7 @@ class Supervisor:
 
     def observe(self, observation: Observation) -> None:
         """Hand in what was learnt. Call it from the event loop's own thread."""
-        probe = observation.sample is not None or observation.canary is not None
+        probe = any((observation.sample, observation.canary, observation.gpu_free_mib is not None))
         if probe and self._queue.qsize() >= QUEUE_LIMIT:
             return
         self._queue.put_nowait(observation)

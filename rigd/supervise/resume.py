@@ -9,7 +9,7 @@ from dataclasses import replace
 from rigd.runtime.base import EngineRef
 from rigd.supervise.health import Vitals
 from rigd.supervise.ladder import Move
-from rigd.supervise.moves import Policy, launch, move, moved, stop
+from rigd.supervise.moves import Policy, as_wished, launch, move, moved, stop
 from rigd.supervise.state import (
     Decision,
     Desired,
@@ -43,7 +43,7 @@ def resume(
     if before.fallback_from and before.fallback_from != policy.basis:
         before = replace(before, fallback_from="")  # The rig file was changed again: it gets its chance.
     if before.overlay and before.overlay_basis != policy.basis:
-        cleared = replace(before, overlay=(), overlay_basis="", trial=None, answered=())
+        cleared = replace(as_wished(before), fallback_from=before.fallback_from)
         entry = Entry(
             kind="overlay", message="the rig file changed: what was changed on top of it is cleared"
         )

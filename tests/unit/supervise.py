@@ -7,6 +7,7 @@ from rigd.runtime.base import EngineExit, EngineRef, StopReport
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample, Vitals
 from rigd.supervise.load import Load
 from rigd.supervise.moves import Policy
+from rigd.supervise.room import Bucket, Room
 from rigd.supervise.state import (
     Desired,
     Exited,
@@ -109,6 +110,12 @@ def vitals(**changes: object) -> Vitals:
 def load(*, running: int = 0, waiting: int = 0, progress: float = 1.0, **more: float) -> Load:
     """Return counters of an engine."""
     return Load(running=running, waiting=waiting, progress=(progress,), **more)
+
+
+def room(*, span_s: float = 500.0, **seen: float) -> Room:
+    """Return the room of an engine that was looked at for `span_s`, and had plenty."""
+    bucket = Bucket(began_s=NOW_S - span_s, ended_s=NOW_S, looks=100)
+    return Room(buckets=(replace(bucket, **seen),), at_s=NOW_S, load=load())
 
 
 def proved(prefix: str = "agents") -> PrefixWarmth:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from supervise import NOW_S, POLICY, REPORT, RULES, WISH, failure, finished, load, status, vitals
+from supervise import NOW_S, POLICY, REPORT, RULES, WISH, failure, finished, load, room, status, vitals
 
 from rigd.rig.schema import Ladder, Rig
 from rigd.supervise import knobs
@@ -185,7 +185,7 @@ TURNED = KnobStep(knob="max_num_seqs", old=10, new=5, kind="oom_sampler_warmup",
 
 
 def long_ready(**changes):
-    calm = vitals(load=load(kv_usage=0.1))
+    calm = vitals(load=load(kv_usage=0.1), room=room())
     good = KnownGood(digest="d1", basis="d1", start=7)
     return status(State.READY, overlay=(TURNED,), ready_s=NOW_S - 600, vitals=calm, good=good, **changes)
 
@@ -201,12 +201,24 @@ def test_after_a_long_healthy_stretch_with_room_the_newest_change_is_tried_witho
     "changes",
     [
         {"ready_s": NOW_S - 400},
-        {"vitals": vitals(load=load(running=1, kv_usage=0.1))},
-        {"vitals": vitals(load=load(kv_usage=0.9))},
+        {"vitals": vitals(load=load(running=1, kv_usage=0.1), room=room())},
+        {"vitals": vitals(load=load(kv_usage=0.1), room=room(kv_peak=0.9))},
+        {"vitals": vitals(load=load(kv_usage=0.1), room=room(preemptions=1))},
+        {"vitals": vitals(load=load(kv_usage=0.1), room=room(gpu_free_mib=100))},
+        {"vitals": vitals(load=load(kv_usage=0.1))},
         {"trials_failed": 1},
         {"overlay": (replace(TURNED, kind="operator"),)},
     ],
-    ids=["too-soon", "busy", "no-room", "doubled-stretch", "operators-own"],
+    ids=[
+        "too-soon",
+        "busy",
+        "pool-was-full",
+        "preempted",
+        "card-was-full",
+        "not-looked-at",
+        "doubled-stretch",
+        "operators-own",
+    ],
 )
 def test_no_trial_without_room_time_or_right(changes):
     now = replace(long_ready(), **changes)

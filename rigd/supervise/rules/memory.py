@@ -20,6 +20,7 @@ from rigd.supervise.rules.model import (
     lower_utilization,
     rounded_down,
     sig,
+    unless,
     utilization_that_fits,
 )
 
@@ -254,7 +255,7 @@ RULES = (
         "or use an fp8 KV cache.",
         turns=(
             Turn(knob="max_model_len", change=Change.SET, value=rounded_down("estimated_max_len", 16)),
-            Turn(knob="max_model_len", change=Change.SET, value="auto"),
+            Turn(knob="max_model_len", change=Change.SET, value=unless("estimated_max_len", "auto")),
             Turn(knob="gpu_memory_utilization", change=Change.RAISE, value=0.02),
             Turn(knob="kv_cache_dtype", change=Change.SET, value="fp8"),
         ),

@@ -148,6 +148,11 @@ def first(*names: str) -> ValueOf:
     return lambda known: next((known[name] for name in names if name in known), None)
 
 
+def unless(name: str, value: JsonScalar) -> ValueOf:
+    """Give `value`, unless the named one is known: then the message says something better."""
+    return lambda known: None if name in known else value
+
+
 def halved(*names: str) -> ValueOf:
     """Give half of the first named value that is known, at least 1."""
 
