@@ -42,7 +42,7 @@ from rigd.supervise.live import Board
 from rigd.supervise.loop import Supervisor
 from rigd.supervise.plan import Plan, load_plan
 from rigd.supervise.resume import resume
-from rigd.supervise.state import STATUS, Decision, Entry, RequestKind, State, Status
+from rigd.supervise.state import STATUS, Decision, Entry, Observation, RequestKind, State, Status
 from rigd.supervise.warming import prefix_files
 
 RUNTIME_RETRY_S = 2.0
