@@ -192,7 +192,10 @@ def _health(document: Document, paint: Callable[[str, str], str]) -> Iterator[st
     if health.get("running") is not None:
         parts.append(f"{health['running']} running, {health['waiting']} waiting")
     if health.get("kv_usage") is not None:
-        parts.append(f"KV cache {health['kv_usage']:.1%} used")
+        pool = f" of {health['pool_tokens']:,} tokens" if health.get("pool_tokens") else ""
+        parts.append(f"KV cache {health['kv_usage']:.1%}{pool} used")
+    if health.get("acceptance") is not None:
+        parts.append(f"{health['acceptance']:.0%} of draft tokens accepted")
     if health.get("silent_s") is not None:
         parts.append(f"last progress {duration(health['silent_s'])} ago")
     yield ", ".join(parts)
@@ -202,6 +205,26 @@ def _health(document: Document, paint: Callable[[str, str], str]) -> Iterator[st
         word = paint(canary["answer"], GREEN if canary["answer"] == "good" else RED)
         said = f": {printable(canary['detail'])}" if canary.get("detail") else ""
         yield f"canary {word} in {canary['took_s']:.2f} s, {ago} ago{said}"
+
+
+def _troubles(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
+    for trouble in document.get("troubles") or []:
+        since = f", since {clock(trouble['since_s'], document['now_s'])}"
+        yield f"{paint(printable(trouble['sentence']), YELLOW)} ({trouble['class']}{since})"
+        yield f"  -> {printable(trouble['hint'])}"
+
+
+def _baseline(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
+    baseline = document.get("baseline") or {}
+    forms = (
+        ("pool_tokens", "KV pool {:,} tokens"),
+        ("startup_s", "ready after {:.0f} s"),
+        ("tokens_per_s", "{:.1f} tokens/s to a request alone"),
+        ("acceptance", "{:.0%} of draft tokens accepted"),
+    )
+    parts = [form.format(baseline[key]) for key, form in forms if baseline.get(key) is not None]
+    if parts:
+        yield paint(", ".join(parts), DIM)
 
 
 def _warm(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
@@ -299,6 +322,8 @@ SECTIONS: tuple[tuple[str, Callable[[Document, Callable[[str, str], str]], Itera
     ("now", _now),
     ("engine", _engine),
     ("health", _health),
+    ("trouble", _troubles),
+    ("baseline", _baseline),
     ("prefixes", _warm),
     ("gpu", _gpus),
     ("host", _host),

@@ -12,6 +12,8 @@ ENGINE = "engine"
 """Subject of the problem that the engine does not serve."""
 WARMTH = "degraded"
 """Subject of the problem that the engine serves, but not as wished."""
+TREND = "trend:"
+"""How the subjects of problems that only the numbers show begin."""
 CHANGED = "changed"
 """Subject of the problem that the engine runs with settings that rigd changed."""
 
@@ -51,6 +53,8 @@ class Seen:
     failure: Failure | None = None
     changed: bool = False
     """Whether the engine runs, or will run, with settings that rigd changed."""
+    trends: frozenset[str] = frozenset()
+    """Classes of what the numbers show is wrong with the engine."""
     troubles: tuple[tuple[AlertKind, str], ...] = ()
     """What is wrong right now with the store (`store`) or the runtime (`host`), as a sentence each."""
 

@@ -296,6 +296,7 @@ class Alerter:
             reason=status.reason,
             failure=status.failure,
             changed=bool(status.overlay or status.trial or status.fallback_from),
+            trends=frozenset(str(one.kind) for one in status.troubles),
             troubles=tuple(troubles),
         )
 

@@ -17,6 +17,7 @@ from rigd.supervise.alert_folding import LEVELS, PROBLEMS_LIMIT, Folding, remind
 from rigd.supervise.alert_state import (
     CHANGED,
     ENGINE,
+    TREND,
     WARMTH,
     AlertState,
     Happening,
@@ -78,10 +79,14 @@ def _settled(folding: Folding, seen: Seen) -> None:
     changed = folding.problem(CHANGED)
     if seen.state is State.READY and changed is not None and not seen.changed:
         folding.over(changed, "the settings are as wished again")
+    trends = [problem for problem in folding.state.problems if problem.subject.startswith(TREND)]
+    for problem in trends:
+        if seen.state is not None and problem.subject.removeprefix(TREND) not in seen.trends:
+            folding.over(problem, f"over{cause_of(problem)}")
     happening = Happening(at_s=folding.now_s, kind="settled", message=seen.reason, failure=seen.failure)
     stale = {
         State.READY: engine is not None or warmth is not None,
-        State.DEGRADED: engine is not None or warmth is None,
+        State.DEGRADED: engine is not None or (warmth is None and not trends),
         State.FAILED: engine is None or not engine.final,
         State.STOPPED: engine is not None or warmth is not None,
         State.MAINTENANCE: engine is not None or warmth is not None,

@@ -5,11 +5,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rigd.supervise import health
+from rigd.supervise.baselines import of_digest
 from rigd.supervise.conditions import CONDITIONS
 from rigd.supervise.ladder import Move
 from rigd.supervise.live import Live
+from rigd.supervise.load import Load
 from rigd.supervise.plan import Plan
-from rigd.supervise.state import Failure, State, Status
+from rigd.supervise.state import Failure, State, Status, Trouble
 
 NEXT = {
     State.FAILED: "rigd logs; then rigd start",
@@ -59,6 +61,8 @@ def status_document(
         "failure": None if status.failure is None else _failure(status.failure),
         "gave_up": None if status.gave_up is None else str(status.gave_up),
         "warm": [asdict(result) for result in status.warm],
+        "troubles": [_trouble(one) for one in status.troubles],
+        "baseline": _baseline(status, plan),
         "health": _health(status, now_s=now_s),
         "gpus": list(around.gpus),
         "host": list(around.host),
@@ -132,6 +136,23 @@ def _waiting(status: Status) -> dict[str, Any] | None:
     }
 
 
+def _trouble(trouble: Trouble) -> dict[str, Any]:
+    return {
+        "class": str(trouble.kind),
+        "sentence": trouble.sentence,
+        "hint": trouble.hint,
+        "since_s": trouble.since_s,
+        "degrades": trouble.degrades,
+    }
+
+
+def _baseline(status: Status, plan: Plan) -> dict[str, Any] | None:
+    """Return what the settings that run, or would run next, come to when they are healthy."""
+    digest = plan.spec.digest if status.engine is None else status.engine.digest
+    known = of_digest(status.baselines, digest)
+    return None if known is None else asdict(known)
+
+
 def _health(status: Status, *, now_s: float) -> dict[str, Any]:
     vitals, load = status.vitals, status.vitals.load
     canary = vitals.canary
@@ -142,6 +163,9 @@ def _health(status: Status, *, now_s: float) -> dict[str, Any]:
         "waiting": None if load is None else load.waiting,
         "kv_usage": None if load is None else load.kv_usage,
         "generation_tokens": None if load is None else load.generation_tokens,
+        "pool_tokens": None if load is None else load.pool_tokens,
+        "preemptions": None if load is None else load.preemptions,
+        "acceptance": _acceptance(load),
         "silent_s": round(health.silent_s(vitals, now_s=now_s), 1),
         "canary": None
         if canary is None
@@ -152,6 +176,11 @@ def _health(status: Status, *, now_s: float) -> dict[str, Any]:
             "detail": canary.detail,
         },
     }
+
+
+def _acceptance(load: Load | None) -> float | None:
+    """Return the share of the draft tokens that was accepted since the engine's start."""
+    return None if load is None or not load.draft_tokens else load.accepted_tokens / load.draft_tokens
 
 
 def _hint(status: Status) -> str | None:
