@@ -9,6 +9,8 @@ a run that was killed half way it makes the part again. Standard library only: a
     root    a small Debian with systemd, sshd and Python                             needs root
     image   the same as a Docker image                                               needs docker, root
     box     the same as a machine that boots: key, sshd, rigd's dependencies         needs root
+    trixie  Debian 13 as a machine that boots, bare                                  needs root
+    peers   ansible-core and pyinfra in an environment of their own, to compare with
 """
 
 import argparse
@@ -40,6 +42,7 @@ TORCH_VERSION = "2.13.0"
 DEBIAN = "bookworm"
 ROOT_PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "ca-certificates",
                  "python3", "python3-venv", "procps", "iproute2")  # fmt: skip
+PEERS = ("ansible-core==2.19.14", "pyinfra==3.10.0")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
@@ -305,24 +308,34 @@ def docker_answers() -> bool:
 
 
 def install_root(folder: Path) -> None:
-    """Make a small Debian that boots, with a key for ssh."""
+    """Make a small Debian that boots, and a key for its ssh."""
     if os.geteuid() != 0:
         raise LabError(
             "root: only root can unpack a Debian; run this as root, or leave the tests that need it out"
         )
     have_programs("root", folder, {"debootstrap": "debootstrap", "ssh-keygen": "openssh-client"})
-    root, key = folder / "root", folder / "box_key"
-    clear(root)
-    run("root", "debootstrap", "--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}", DEBIAN, root)
+    key = folder / "box_key"
     if not key.exists():
         run("root", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "rigd-lab", "-f", key)
+    _make_root("root", DEBIAN, folder)
+
+
+def _make_root(part: str, release: str, folder: Path) -> None:
+    root = folder / part
+    clear(root)
+    run(part, "debootstrap", "--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}", release, root)
     ssh = root / "root/.ssh"
     ssh.mkdir(mode=0o700, exist_ok=True)
-    shutil.copy(key.with_suffix(".pub"), ssh / "authorized_keys")
+    shutil.copy(folder / "box_key.pub", ssh / "authorized_keys")
     (root / "etc/hostname").write_text("rigd-box\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost rigd-box\n::1 localhost\n")
     for path in (*(root / "var/cache/apt/archives").glob("*.deb"), *(root / "var/lib/apt/lists").glob("*_*")):
         path.unlink()
+
+
+def install_trixie(folder: Path) -> None:
+    """Make the next Debian release, for what differs between the two."""
+    _make_root("trixie", "trixie", folder)
 
 
 def image_name() -> str:
@@ -371,6 +384,14 @@ def install_box(folder: Path) -> None:
         shutil.rmtree(stale)
 
 
+def install_peers(folder: Path) -> None:
+    """Install what others use for the same work, for the comparisons."""
+    peers = folder / "peers"
+    clear(peers)
+    make_venv("peers", folder, peers)
+    run("peers", peers / "bin/python", "-m", "pip", "install", "-q", *PEERS)
+
+
 def dependencies() -> list[str]:
     """Return what the project itself requires, as pip is told."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -400,6 +421,8 @@ PARTS = {
     "root": Part(install=install_root, files=("root/usr", "box_key")),
     "image": Part(install=install_image, needs=("docker", "root"), present=image_present),
     "box": Part(install=install_box, needs=("root",), files=("box/opt/rigd/bin/pip",)),
+    "trixie": Part(install=install_trixie, needs=("root",), files=("trixie/usr",)),
+    "peers": Part(install=install_peers, files=("peers/bin/ansible-playbook", "peers/bin/pyinfra")),
 }
 
 
@@ -415,6 +438,8 @@ KEYS = {
     "root": _ROOT_KEY,
     "image": _ROOT_KEY,
     "box": _key(_ROOT_KEY, *dependencies()),
+    "trixie": _key("trixie", _ROOT_KEY),
+    "peers": _key(*PEERS),
 }
 """What each part was made from; a part made from something else is made again."""
 
