@@ -137,10 +137,9 @@ def _killed_for_memory(policy: Policy) -> tuple[str, str]:
             ", killed for memory: the host's ran out,",
             "free -h (give the host more memory, or the engine less)",
         )
-    limit = f"{docker.memory / (1 << 20):.0f} MiB"
     return (
-        f", killed for memory at the container's limit of {limit}",
-        f"raise engine.docker.memory (now {limit}) in the rig file, or leave it out; then: rigd restart",
+        f", killed for memory at the container's limit of {docker.memory}",
+        f"raise engine.docker.memory (now {docker.memory}) in the rig file, or leave it out; then: rigd start",
     )
 
 
