@@ -12,6 +12,7 @@ from rigd.rig.schema import Rig
 from rigd.runtime.base import EngineExit
 from rigd.supervise.decide import decide
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample
+from rigd.supervise.ladder import Move, Remedy
 from rigd.supervise.overlay import OPERATOR, KnobStep, apply
 from rigd.supervise.resume import resume
 from rigd.supervise.state import (
@@ -25,6 +26,10 @@ from rigd.supervise.state import (
     Launch,
     LaunchDone,
     LaunchFailed,
+    LookAt,
+    Looked,
+    MoveAside,
+    MovedAside,
     Observation,
     Request,
     RequestKind,
@@ -40,7 +45,37 @@ from rigd.supervise.state import (
 )
 
 KINDS = st.sampled_from(
-    ["unknown", "oom_sampler_warmup", "engine_stalled", "worker_died", "kv_small", "bad_cli"]
+    [
+        "unknown",
+        "oom_sampler_warmup",
+        "engine_stalled",
+        "worker_died",
+        "kv_small",
+        "bad_cli",
+        "port_in_use",
+        "gpu_mem_busy",
+        "disk_full",
+        "runtime_unavailable",
+        "compile_cache_poisoned",
+        "weights_corrupt",
+    ]
+)
+STEPS = {
+    "compile_cache_poisoned": (
+        Remedy(knob="compile_cache", change="move_aside"),
+        Remedy(knob="environment.VLLM_DISABLE_COMPILE_CACHE", change="set", value="1"),
+    ),
+    "gpu_mem_busy": (Remedy(knob="gpu_memory_utilization", change="set", value=0.88),),
+}
+LADDER = {
+    "climb_after_s": 40,
+    "most_max_num_seqs": 16,
+    "climb_idle_s": 30,
+    "wait_s": 300,
+    "wait_memory_s": 60,
+}
+RULES = POLICY.supervision.model_copy(
+    update={"ladder": POLICY.supervision.ladder.model_copy(update=LADDER), "healthy_stretch_s": 60}
 )
 SETTLED = {State.READY, State.DEGRADED, State.FAILED, State.STOPPED, State.MAINTENANCE}
 
@@ -51,7 +86,7 @@ class World(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.now_s = NOW_S
-        self.policy = POLICY
+        self.policy = replace(POLICY, supervision=RULES)
         self.engine = None
         self.jobs = {}
         self.canary = None
@@ -60,6 +95,8 @@ class World(RuleBasedStateMachine):
         self.automatic_launches = []
         self.requested = False
         self.launched_with = ()
+        self.held = True
+        self.moved = {}
 
     @initialize()
     def first_daemon(self):
@@ -75,8 +112,15 @@ class World(RuleBasedStateMachine):
         ):
             touching = [action for action in decision.actions if not isinstance(action, UseOverlay)]
             assert touching == [], "an action in maintenance"
+        waits = before is not None and before.pending is not None and before.pending.move is Move.WAIT
         for action in decision.actions:
+            if isinstance(action, Launch) and waits and not self.requested:
+                assert self.held, "a launch although the condition does not hold"
             self.begin(action)
+        if waits and self.status.pending is not None:
+            assert (self.status.boots, self.status.failures) == (before.boots, before.failures), (
+                "a wait is free"
+            )
 
     def begin(self, action):
         if isinstance(action, CancelJob):
@@ -93,6 +137,13 @@ class World(RuleBasedStateMachine):
             raise AssertionError("there never is a second engine to end")
         else:
             assert not self.jobs, "two jobs at once"
+            if isinstance(action, LookAt | MoveAside):
+                assert self.engine is None
+            if isinstance(action, MoveAside):
+                aside = self.status.asides[-1]
+                assert (aside.cache, aside.stamp) == (action.cache, action.stamp), "noted before it is done"
+                once = self.moved.setdefault((aside.cache, aside.kind, aside.basis), aside.stamp)
+                assert once == aside.stamp, "moved aside twice"
             self.jobs[action.job] = action
             if isinstance(action, Launch):
                 assert self.engine is None, "a launch while an engine is there"
@@ -125,7 +176,8 @@ class World(RuleBasedStateMachine):
     def result(self, action, good, useless):
         if isinstance(action, Launch):
             if not good:
-                sad = failure(self.kind, retry_helps=not useless, at_s=self.now_s)
+                steps = STEPS.get(self.kind, ())
+                sad = failure(self.kind, retry_helps=not useless, at_s=self.now_s, remedies=steps)
                 return LaunchFailed(failure=sad, temporary=useless)
             self.number += 1
             self.engine = replace(ENGINE, id=f"{self.number}:1", pid=self.number, start=self.number)
@@ -134,10 +186,18 @@ class World(RuleBasedStateMachine):
             if not good:
                 return StopFailed(message="Docker is away")
             self.engine = None
-            diagnosed = None if action.failure is None else replace(action.failure, kind=self.kind)
+            steps = STEPS.get(self.kind, ())
+            diagnosed = (
+                None if action.failure is None else replace(action.failure, kind=self.kind, remedies=steps)
+            )
             return StopDone(report=REPORT, diagnosis=diagnosed)
         if isinstance(action, WarmPrefixes):
             return WarmDone(results=(proved() if good else cold(),))
+        if isinstance(action, LookAt):
+            self.held = good
+            return Looked(holds=good, detail="seen")
+        if isinstance(action, MoveAside):
+            return MovedAside(moved=good, detail="moved")
         assert isinstance(action, CheckConfiguration)
         return CheckDone(accepted=good, message="said")
 
@@ -150,9 +210,16 @@ class World(RuleBasedStateMachine):
         self.see(exited=Exited(engine=engine.id, exit=gone))
 
     @precondition(lambda self: self.engine is not None)
-    @rule(health=st.sampled_from(list(Health)), running=st.integers(0, 2), progress=st.integers(0, 3))
-    def probe_reports(self, health, running, progress):
-        seen = load(running=running, progress=progress) if health is Health.PASSING else None
+    @rule(
+        health=st.sampled_from([Health.PASSING, *Health]),
+        running=st.integers(0, 2),
+        waiting=st.sampled_from([0, 0, 3]),
+        progress=st.integers(0, 3),
+    )
+    def probe_reports(self, health, running, waiting, progress):
+        seen = None
+        if health is Health.PASSING:
+            seen = load(running=running, waiting=waiting, progress=progress, generation_tokens=self.now_s)
         self.now_s += 2
         self.see(sample=Sample(engine=self.engine.id, at_s=self.now_s, health=health, load=seen))
 
