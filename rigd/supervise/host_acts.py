@@ -148,18 +148,15 @@ def _rescue(
     state: HostState, history: tuple[Act, ...], rules: Host, concerns: Concerns, at: Situation
 ) -> Act | None:
     for call in _calls(state, history, rules, concerns):
-        if at.now_s - call.one.began_s < rules.act_after_s or not at.quiet:
+        if at.now_s - call.one.began_s < rules.act_after_s:
             continue
         if not _full(history, rules, at.now_s):
-            return _act(call.kind, call.one.finding, at)
-        if not _refused_already(history, call.one):
-            return _act(
-                call.kind,
-                call.one.finding,
-                at,
-                state=ActState.REFUSED,
-                message=f"{rules.most_per_day} resets and reboots in 24 hours are all that host.most_per_day allows",
-            )
+            if at.quiet:
+                return _act(call.kind, call.one.finding, at)
+        elif not at.running and not _refused_already(history, call.one):
+            most = rules.most_per_day
+            said = f"{most} resets and reboots in 24 hours are all that host.most_per_day allows"
+            return _act(call.kind, call.one.finding, at, state=ActState.REFUSED, message=said)
     return None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rigd.adapters import gpu_settings
+from rigd.adapters.gpu import bus_of
 from rigd.adapters.gpu_settings import CardSettings, NvmlAbsentError, SettingDone
 from rigd.adapters.private_file import read_private, write_private
 from rigd.errors import RigdError, explain
@@ -89,7 +90,7 @@ def carry_out(
     """Do what is asked, if the rig file allows it, and say what came of it."""
     act = "" if request is None else str(request.get("act"))
     card = "" if request is None else str(request.get("card") or "")
-    if act not in _DOERS or (card and re.match(CARD, card) is None):
+    if act not in _DOERS or (card and re.fullmatch(CARD, card) is None):
         return Answer(
             ok=False, message="the request was not understood", hint="see the versions of both sides"
         )
@@ -179,10 +180,11 @@ def _reset(asked: _Asked) -> Answer:
     full = _count(asked)
     if full is not None:
         return full
-    ran = asked.run((*RESET, f"{asked.card}.0" if asked.card.count(".") == 0 else asked.card))
+    argv = (*RESET, asked.card if asked.card.startswith("GPU-") else f"{bus_of(asked.card)}.0")
+    ran = asked.run(argv)
     if ran.code != 0:
         hint = "end what uses the card, or reboot the host"
-        return Answer(ok=False, message=f"`{' '.join(RESET)} {asked.card}` failed: {ran.output}", hint=hint)
+        return Answer(ok=False, message=f"`{' '.join(argv)}` failed: {ran.output}", hint=hint)
     return Answer(ok=True, message=f"the card at {asked.card} was reset")
 
 
