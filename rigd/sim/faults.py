@@ -20,6 +20,7 @@ FAULTS = {
     "kv-max-len": "pool too small, the error states N, unless --max-model-len is at most N",
     "exit-at-start": "end while loading with this exit code (0 counts)",
     "hang-at-start": "never get past loading",
+    "poisoned-cache": "compiling fails while anything lies in the torch_compile_cache of VLLM_CACHE_ROOT",
     "pool-share": "the KV pool of this start is this share of what it should be",
     # When serving.
     "die-after": "engine core dies N seconds after it is ready",

@@ -123,6 +123,14 @@ SIGNATURES = {
         "request requires one Mamba cache block, so CUDA graph capture cannot proceed. Please lower max_num_seqs "
         "to at most {fits} or increase gpu_memory_utilization.",
     ),
+    "cache-poisoned": Signature(
+        phase="profile",
+        process="worker",
+        frames=(("compilation/backends.py", 1105, "__call__", "raise RuntimeError("),),
+        error="RuntimeError: vLLM failed to compile the model. The most likely reason for this is that a previous "
+        "compilation failed, leading to a corrupted compilation artifact. We recommend trying to remove "
+        "~/.cache/vllm/torch_compile_cache and try again to see the real issue. ",
+    ),
     "weights-corrupt": Signature(
         phase="load",
         process="worker",

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rigd.sim.arguments import Settings
 from rigd.sim.faults import Faults
@@ -15,6 +16,14 @@ _SHARDS = 4
 _CAPTURES = 8
 _GIB = 2**30
 _MODEL_GIB = 9.31
+
+
+def _compiled_before() -> bool:
+    """Whether a compile cache is in use and holds anything; without VLLM_CACHE_ROOT the double has none."""
+    root = os.environ.get("VLLM_CACHE_ROOT")
+    if root is None or os.environ.get("VLLM_DISABLE_COMPILE_CACHE") == "1":
+        return False
+    return any(Path(root, "torch_compile_cache").glob("*"))
 
 
 class StartFailedError(Exception):
@@ -165,6 +174,8 @@ class Start:
         named = switches.text("fail-at-start")
         if named is not None:
             return named if named in SIGNATURES else "oom-weights"
+        if switches.on("poisoned-cache") and _compiled_before():
+            return "cache-poisoned"
         for fault, value, name in limits:
             limit = switches.number(fault)
             if limit is not None and value > limit:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rigd.supervise import slow_answers
 from rigd.supervise.conditions import CONDITIONS
-from rigd.supervise.ladder import Move, Remedy, Rung, Tried, next_rung
+from rigd.supervise.ladder import REPEATED, Move, Remedy, Rung, Tried, next_rung
 from rigd.supervise.moves import Policy, move, moved
 from rigd.supervise.overlay import OPERATOR, RAISED, KnobStep
 from rigd.supervise.state import (
@@ -86,7 +86,9 @@ def go_on(
         return _back_off_now(status, said, now_s=now_s)
     cleared = replace(status, pending=None, answered=(*status.answered, mark)[-ANSWERED_KEPT:])
     rung = rung_for(cleared, failure.kind, failure.remedies, policy)
-    if rung.move is not Move.STOP:
+    # What was waited for in vain is still wanting: the same start again would only find it so.
+    useless = {Move.STOP, *REPEATED} if said else {Move.STOP}
+    if rung.move not in useless:
         return _take(
             status, cleared, failure, rung, policy, served=pending.served, now_s=now_s, jitter=jitter
         )

@@ -32,6 +32,7 @@ CLASSES = {
     "kv-small": "kv_small",
     "gpu-busy": "gpu_mem_busy",
     "mamba-seqs": "mamba_seqs",
+    "cache-poisoned": "compile_cache_poisoned",
     "weights-corrupt": "weights_corrupt",
     "model-missing": "hf_not_found",
     "fp8-kv": "fp8_kv_ampere",

@@ -7,14 +7,18 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from supervise import ENGINE, NOW_S, POLICY, REPORT, WISH, cold, failure, load, proved
+from supervise import status as serving_status
 
 from rigd.rig.schema import Rig
 from rigd.runtime.base import EngineExit
+from rigd.supervise.baselines import Baseline
 from rigd.supervise.decide import decide
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample
 from rigd.supervise.ladder import Move, Remedy
+from rigd.supervise.memory_trend import GIB, MemorySample
 from rigd.supervise.overlay import OPERATOR, KnobStep, apply
 from rigd.supervise.resume import resume
+from rigd.supervise.slow_answers import ANSWERED
 from rigd.supervise.state import (
     CancelJob,
     CheckConfiguration,
@@ -31,6 +35,7 @@ from rigd.supervise.state import (
     MoveAside,
     MovedAside,
     Observation,
+    RememberGood,
     Request,
     RequestKind,
     SendCanary,
@@ -38,6 +43,7 @@ from rigd.supervise.state import (
     StopDone,
     StopEngine,
     StopFailed,
+    UseKnownGood,
     UseOverlay,
     UseSpecification,
     WarmDone,
@@ -74,8 +80,30 @@ LADDER = {
     "wait_s": 300,
     "wait_memory_s": 60,
 }
+TRENDS = {
+    "acceptance_draft_tokens": 50,
+    "undrafted_tokens": 50,
+    "preemption_stretch_s": 4,
+    "preemptions": 3,
+    "idle_wait_s": 30,
+    "again_s": 400,
+    "memory_stretch_s": 40,
+    "pool_accept_s": 500,
+}
 RULES = POLICY.supervision.model_copy(
-    update={"ladder": POLICY.supervision.ladder.model_copy(update=LADDER), "healthy_stretch_s": 60}
+    update={
+        "ladder": POLICY.supervision.ladder.model_copy(update=LADDER),
+        "trends": POLICY.supervision.trends.model_copy(update=TRENDS),
+        "healthy_stretch_s": 60,
+    }
+)
+COUNTERS = (
+    "generation_tokens",
+    "drafts",
+    "draft_tokens",
+    "accepted_tokens",
+    "preemptions",
+    "successes",
 )
 SETTLED = {State.READY, State.DEGRADED, State.FAILED, State.STOPPED, State.MAINTENANCE}
 
@@ -97,10 +125,24 @@ class World(RuleBasedStateMachine):
         self.launched_with = ()
         self.held = True
         self.moved = {}
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.pool = 1000
+        self.own = 10 * GIB
+        self.told = set()
+        self.good = ("", WISH)
+        self.just_started = True
+        self.pool_restarts = {}
 
-    @initialize()
-    def first_daemon(self):
-        self.apply(resume(None, (), self.policy, now_s=self.now_s))
+    @initialize(serving=st.booleans())
+    def first_daemon(self, serving):
+        if not serving:
+            self.apply(resume(None, (), self.policy, now_s=self.now_s))
+            return
+        # Schedules are too short to serve for long from nothing: half of them begin there.
+        self.engine = ENGINE
+        whole = Baseline(digest=ENGINE.digest, start=1, startup_s=10.0, pool_tokens=1000, acceptance=0.5)
+        long_s = self.now_s - 2 * RULES.healthy_stretch_s
+        self.status = serving_status(State.READY, baselines=(whole,), ready_s=long_s, launched_s=long_s - 10)
 
     def apply(self, decision):
         before = getattr(self, "status", None)
@@ -112,6 +154,7 @@ class World(RuleBasedStateMachine):
         ):
             touching = [action for action in decision.actions if not isinstance(action, UseOverlay)]
             assert touching == [], "an action in maintenance"
+        self.hear(decision)
         waits = before is not None and before.pending is not None and before.pending.move is Move.WAIT
         for action in decision.actions:
             if isinstance(action, Launch) and waits and not self.requested:
@@ -121,6 +164,30 @@ class World(RuleBasedStateMachine):
             assert (self.status.boots, self.status.failures) == (before.boots, before.failures), (
                 "a wait is free"
             )
+
+    def hear(self, decision):
+        """Check that troubles begin and end once each, and that a pool earns one restart."""
+        for entry in decision.entries:
+            kind = dict(entry.data).get("class")
+            if entry.kind == "trend":
+                assert kind not in self.told, "told twice"
+                self.told.add(kind)
+            elif entry.kind == "trend-over":
+                assert kind in self.told, "over without having begun"
+                self.told.remove(kind)
+            elif entry.kind == "pool-restart":
+                digest = self.status.engine.digest
+                self.pool_restarts[digest] = self.pool_restarts.get(digest, 0) + 1
+                assert self.pool_restarts[digest] == 1, "started again for the pool twice"
+        if self.status.state in {State.READY, State.DEGRADED} and self.status.engine is not None:
+            self.pool_restarts.pop(self.status.engine.digest, None)
+        for action in decision.actions:
+            if isinstance(action, StopEngine) and action.failure and action.failure.kind in ANSWERED:
+                seen = self.status.vitals.load
+                since_s = min(one.grave_s for one in self.status.troubles if one.grave_s is not None)
+                idle = seen.running + seen.waiting == 0
+                again = self.status.state is State.STOPPING and self.now_s - self.status.since_s > 0
+                assert idle or again or self.now_s - since_s >= TRENDS["idle_wait_s"], "not while it works"
 
     def begin(self, action):
         if isinstance(action, CancelJob):
@@ -133,6 +200,11 @@ class World(RuleBasedStateMachine):
         elif isinstance(action, UseOverlay):
             rig = apply(Rig(name="r", engine=WISH), action.steps)
             self.policy = replace(self.policy, engine=rig.engine)
+        elif isinstance(action, RememberGood):
+            self.good = (action.digest, self.policy.engine)
+        elif isinstance(action, UseKnownGood):
+            digest, engine = self.good
+            self.policy = replace(self.policy, digest=digest, engine=engine)
         elif isinstance(action, EndExtra):
             raise AssertionError("there never is a second engine to end")
         else:
@@ -151,12 +223,13 @@ class World(RuleBasedStateMachine):
                 turned = [step for step in own if step not in self.launched_with]
                 assert self.requested or len(turned) <= 1, "two knobs in one boot"
                 self.launched_with = self.status.overlay
-                assert self.policy.engine == apply(Rig(name="r", engine=WISH), self.status.overlay).engine
+                as_changed = apply(Rig(name="r", engine=WISH), self.status.overlay).engine
+                assert self.policy.engine == (self.good[1] if self.status.fallback_from else as_changed)
                 if not self.requested:
                     self.automatic_launches.append(self.now_s)
 
     def see(self, requested=False, **what):
-        self.requested = requested
+        self.requested, self.just_started = requested, False
         self.apply(decide(self.status, Observation(**what), self.policy, now_s=self.now_s, jitter=0.0))
         self.requested = False
 
@@ -180,16 +253,21 @@ class World(RuleBasedStateMachine):
                 sad = failure(self.kind, retry_helps=not useless, at_s=self.now_s, remedies=steps)
                 return LaunchFailed(failure=sad, temporary=useless)
             self.number += 1
-            self.engine = replace(ENGINE, id=f"{self.number}:1", pid=self.number, start=self.number)
+            digest = self.policy.digest
+            self.engine = replace(
+                ENGINE, id=f"{self.number}:1", pid=self.number, start=self.number, digest=digest
+            )
+            self.counters = dict.fromkeys(COUNTERS, 0)
+            self.pool = 600 if useless else 1000
             return LaunchDone(ref=self.engine)
         if isinstance(action, StopEngine):
             if not good:
                 return StopFailed(message="Docker is away")
             self.engine = None
             steps = STEPS.get(self.kind, ())
-            diagnosed = (
-                None if action.failure is None else replace(action.failure, kind=self.kind, remedies=steps)
-            )
+            diagnosed = action.failure
+            if diagnosed is not None and diagnosed.kind not in ANSWERED:
+                diagnosed = replace(diagnosed, kind=self.kind, remedies=steps)
             return StopDone(report=REPORT, diagnosis=diagnosed)
         if isinstance(action, WarmPrefixes):
             return WarmDone(results=(proved() if good else cold(),))
@@ -219,9 +297,60 @@ class World(RuleBasedStateMachine):
     def probe_reports(self, health, running, waiting, progress):
         seen = None
         if health is Health.PASSING:
-            seen = load(running=running, waiting=waiting, progress=progress, generation_tokens=self.now_s)
+            seen = self.load(running=running, waiting=waiting, progress=progress)
         self.now_s += 2
         self.see(sample=Sample(engine=self.engine.id, at_s=self.now_s, health=health, load=seen))
+
+    def load(self, **more):
+        return load(**{"pool_tokens": self.pool, **self.counters, **more})
+
+    @precondition(lambda self: self.engine is not None)
+    @rule(
+        accepted=st.sampled_from([0, 0, 30]),
+        drafts=st.sampled_from([0, 20, 20]),
+        preemptions=st.sampled_from([0, 4]),
+        looks=st.integers(1, 5),
+        running=st.integers(0, 1),
+    )
+    def work_is_done(self, accepted, drafts, preemptions, looks, running):
+        for _ in range(looks):
+            if self.engine is None:
+                return
+            self.counters["generation_tokens"] += 60
+            self.counters["drafts"] += drafts
+            self.counters["draft_tokens"] += 3 * drafts
+            self.counters["accepted_tokens"] += min(accepted, 3 * drafts)
+            self.counters["preemptions"] += preemptions
+            self.now_s += 2
+            seen = self.load(running=running, progress=self.now_s)
+            self.see(sample=Sample(engine=self.engine.id, at_s=self.now_s, health=Health.PASSING, load=seen))
+
+    @precondition(lambda self: self.engine is not None)
+    @rule(gib=st.sampled_from([0.0, 0.2]), readings=st.integers(1, 10))
+    def memory_is_read(self, gib, readings):
+        for _ in range(readings):
+            self.now_s += 3
+            self.own += gib * GIB
+            self.see(
+                memory=MemorySample(
+                    engine=self.engine.id, at_s=self.now_s, own_bytes=int(self.own), left_bytes=4 << 30
+                )
+            )
+
+    @precondition(lambda self: self.status.state is State.READY and self.engine is not None and not self.jobs)
+    @rule(waiting=st.sampled_from([0, 3]), seconds=st.sampled_from([45, 70, 110]))
+    def all_is_calm(self, waiting, seconds):
+        """Pass a stretch of good looks; at each the engine has made progress, and at the last it is idle."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s and self.status.state is State.READY and not self.jobs:
+            self.now_s += 5
+            busy = 0 if self.now_s >= until_s else 2
+            seen = load(running=busy, waiting=waiting * (busy > 0), progress=self.now_s)
+            self.see(sample=Sample(engine=self.engine.id, at_s=self.now_s, health=Health.PASSING, load=seen))
+            if self.canary is not None:
+                engine, self.canary = self.canary, None
+                good = CanaryResult(engine=engine, at_s=self.now_s, answer=Answer.GOOD, took_s=0.1)
+                self.see(canary=good)
 
     @precondition(lambda self: self.canary is not None)
     @rule(answer=st.sampled_from([Answer.GOOD, Answer.GOOD, *Answer]))
@@ -245,6 +374,7 @@ class World(RuleBasedStateMachine):
         self.requested = True
         found = (self.engine,) if self.engine is not None else ()
         self.apply(resume(self.status, found, self.policy, now_s=self.now_s))
+        self.just_started = True
         self.requested = False
 
     @invariant()
@@ -252,6 +382,21 @@ class World(RuleBasedStateMachine):
         if getattr(self, "status", None) is not None and self.status.state is State.FAILED:
             assert self.status.gave_up is not None
             assert len(self.status.reason) > 10
+
+    @invariant()
+    def troubles_are_of_the_engine_in_hand(self):
+        status = getattr(self, "status", None)
+        if status is None:
+            return
+        engine = "" if status.engine is None else status.engine.id
+        known = {one.engine for one in status.troubles}
+        # A daemon that has just started has not decided anything yet.
+        assert known <= {engine} or self.just_started
+        assert (
+            status.state is not State.READY
+            or not any(one.degrades for one in status.troubles)
+            or (status.job is not None or self.just_started)
+        )
 
     @invariant()
     def launches_stay_within_the_budget(self):
@@ -278,7 +423,7 @@ class World(RuleBasedStateMachine):
                 good = CanaryResult(engine=engine, at_s=self.now_s, answer=Answer.GOOD, took_s=0.1)
                 self.see(canary=good)
             elif self.engine is not None:
-                seen = load(progress=self.now_s)
+                seen = self.load(progress=self.now_s)
                 self.see(
                     sample=Sample(engine=self.engine.id, at_s=self.now_s, health=Health.PASSING, load=seen)
                 )
