@@ -39,6 +39,8 @@ class Trends(Model):
     """How often the memory of the engine's processes is read."""
     memory_stretch_s: Seconds = 7200.0
     """Time over which growth is fitted; a quarter of it is the least that is judged."""
+    memory_least_gib: Annotated[float, Field(gt=0)] = 0.5
+    """Growth within that time that is no noise any more."""
     memory_tell_s: Seconds = 172800.0
     """Growth that fills the box within this time is told: two days are time to act at leisure."""
     memory_restart_s: Seconds = 10800.0

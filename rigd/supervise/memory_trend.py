@@ -17,8 +17,6 @@ POINTS_LIMIT = 120
 LEAST_POINTS = 8
 LEAST_SHARE = 0.25
 """Share of the window that must be filled before it is judged."""
-LEAST_GROWTH = 0.5 * GIB
-"""Growth within the window that is no noise any more."""
 STEADY = 0.5
 """Each half of the window grows at least this share of the whole's speed."""
 BUSIER = 1.5
@@ -88,7 +86,7 @@ def growth(points: Sequence[MemoryPoint], limits: Trends) -> Growth | None:
     early = [point for point in points if point.at_s <= middle_s]
     late = [point for point in points if point.at_s >= middle_s]
     speed = _slope(points)
-    if speed <= 0 or speed * over_s < LEAST_GROWTH:
+    if speed <= 0 or speed * over_s < limits.memory_least_gib * GIB:
         return None
     if min(_slope(early), _slope(late)) < STEADY * speed or _busier(early, late):
         return None

@@ -40,7 +40,7 @@ class KnobStep:
 
     def __str__(self) -> str:
         """Return it as a person reads it: `max_num_seqs 10 -> 5`."""
-        return f"{self.knob} {_shown(self.old)} -> {_shown(self.new)}"
+        return f"{self.knob} {_shown(self.knob, self.old)} -> {_shown(self.knob, self.new)}"
 
 
 def apply(rig: Rig, steps: Sequence[KnobStep]) -> Rig:
@@ -51,5 +51,7 @@ def apply(rig: Rig, steps: Sequence[KnobStep]) -> Rig:
     return rig.model_copy(update={"engine": engine})
 
 
-def _shown(value: Scalar) -> str:
-    return "vLLM's default" if value is None else str(value)
+def _shown(knob: str, value: Scalar) -> str:
+    if value is None:
+        return "off" if knob == "speculative" else "vLLM's default"
+    return str(value)

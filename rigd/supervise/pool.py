@@ -14,7 +14,7 @@ from rigd.supervise.moves import Policy
 from rigd.supervise.state import Decision, Entry, State, Status, Trouble
 from rigd.supervise.trend_rules import Trend
 
-KIND = Trend.POOL
+KIND = Trend.POOL.value
 HINT = "rigd status names who holds the cards' memory; engine.arguments.kv_cache_memory_bytes fixes the pool"
 
 
@@ -61,7 +61,7 @@ def after_start(status: Status, policy: Policy, *, now_s: float) -> tuple[Status
         why = f"{found}: starting once more onto a clean machine."
         return replace(status, pool_restart=earned), why
     trouble = Trouble(
-        kind=Trend.POOL,
+        kind=KIND,
         engine=engine.id,
         sentence=f"{found}, and a restart onto a clean machine did not help.",
         hint=HINT,

@@ -118,7 +118,7 @@ def _begin(
         return
     engine = status.engine.id if status.engine is not None else ""
     troubles[trend] = Trouble(
-        kind=trend,
+        kind=trend.value,
         engine=engine,
         sentence=sentence,
         hint=hint,

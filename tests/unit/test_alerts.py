@@ -70,6 +70,9 @@ STARTING = entry("starting", "the wait is over", to="starting")
 READY = entry("ready", "ready", to="ready")
 DEGRADED = entry("degraded", "serving, but not warm: agents", to="degraded")
 GAVE_UP = entry("gave-up", "gave up after 5 failures: the KV pool does not fit.", to="failed", failure=OOM)
+TREND = entry("trend", "Drafts are hardly accepted any more.", **{"class": "spec_accept_collapse"})
+LASTS = entry("trend-lasts", "Drafts are hardly accepted any more.", to="degraded")
+TREND_OVER = entry("trend-over", "over after 5 min", **{"class": "spec_accept_collapse"})
 STOPPED = entry("stopped", "stop asked", to="stopped")
 MAINTENANCE = entry("maintenance", "maintenance on", to="maintenance")
 HOT = {"class": "thermal", "severity": "error", "gpu": "1", "hint": "clean the fans"}
@@ -492,3 +495,27 @@ def test_in_the_end_everything_is_told_and_nothing_is_left(steps):
     assert people.state.problems == ()
     if any(happening.kind == "degraded" for happenings, _, _ in steps for happening in happenings):
         assert any("not warm" in message.body for message in people.got)
+
+
+def test_what_the_numbers_show_is_told_once_and_once_that_it_is_over(people):
+    serving = Seen(state=State.DEGRADED, trends=frozenset({"spec_accept_collapse"}))
+    people.look(TREND, LASTS)
+    people.wait(600, seen=serving)
+    people.look(TREND, LASTS, seen=serving)
+    people.wait(600, seen=serving)
+    assert len(people.got) == 1
+    assert "spec_accept_collapse" in people.got[0].title
+
+    people.look(TREND_OVER, READY)
+    people.wait(600, seen=Seen(state=State.READY))
+
+    assert len(people.got) == 2
+    assert people.got[1].level == "success"
+
+
+def test_trend_whose_end_was_never_journalled_is_closed_by_what_is_so(people):
+    people.look(TREND)
+    people.wait(300, seen=Seen(state=State.READY, trends=frozenset({"spec_accept_collapse"})))
+    people.wait(300, seen=Seen(state=State.READY))
+
+    assert people.state.problems == ()

@@ -187,6 +187,7 @@ class World(RuleBasedStateMachine):
                 since_s = min(one.grave_s for one in self.status.troubles if one.grave_s is not None)
                 idle = seen.running + seen.waiting == 0
                 again = self.status.state is State.STOPPING and self.now_s - self.status.since_s > 0
+                again = again or self.requested  # A new daemon goes on with what the old one began.
                 assert idle or again or self.now_s - since_s >= TRENDS["idle_wait_s"], "not while it works"
 
     def begin(self, action):
@@ -195,16 +196,8 @@ class World(RuleBasedStateMachine):
         elif isinstance(action, SendCanary):
             assert self.status.engine is not None
             self.canary = action.engine
-        elif isinstance(action, UseSpecification):
-            self.policy = replace(self.policy, digest=action.digest, basis=action.digest, engine=WISH)
-        elif isinstance(action, UseOverlay):
-            rig = apply(Rig(name="r", engine=WISH), action.steps)
-            self.policy = replace(self.policy, engine=rig.engine)
-        elif isinstance(action, RememberGood):
-            self.good = (action.digest, self.policy.engine)
-        elif isinstance(action, UseKnownGood):
-            digest, engine = self.good
-            self.policy = replace(self.policy, digest=digest, engine=engine)
+        elif isinstance(action, UseSpecification | UseOverlay | RememberGood | UseKnownGood):
+            self.use(action)
         elif isinstance(action, EndExtra):
             raise AssertionError("there never is a second engine to end")
         else:
@@ -227,6 +220,18 @@ class World(RuleBasedStateMachine):
                 assert self.policy.engine == (self.good[1] if self.status.fallback_from else as_changed)
                 if not self.requested:
                     self.automatic_launches.append(self.now_s)
+
+    def use(self, action):
+        if isinstance(action, UseSpecification):
+            self.policy = replace(self.policy, digest=action.digest, basis=action.digest, engine=WISH)
+        elif isinstance(action, UseOverlay):
+            rig = apply(Rig(name="r", engine=WISH), action.steps)
+            self.policy = replace(self.policy, engine=rig.engine)
+        elif isinstance(action, RememberGood):
+            self.good = (action.digest, self.policy.engine)
+        else:
+            digest, engine = self.good
+            self.policy = replace(self.policy, digest=digest, engine=engine)
 
     def see(self, requested=False, **what):
         self.requested, self.just_started = requested, False
