@@ -23,17 +23,16 @@ class Blame:
 
     rank: int
     """The lowest is the root of the others."""
-    retry_helps: bool
     over_causes: bool = False
     """Whether it is the cause even where the log names one of its own."""
 
 
 BLAME: Mapping[HostKind, Blame] = MappingProxyType(
     {
-        HostKind.HOST_REBOOT_REQUIRED: Blame(rank=0, retry_helps=False, over_causes=True),
-        HostKind.GPU_LOST: Blame(rank=1, retry_helps=False, over_causes=True),
-        HostKind.GPU_RESET_REQUIRED: Blame(rank=2, retry_helps=True),
-        HostKind.HOST_OOM_KILL: Blame(rank=3, retry_helps=True),
+        HostKind.HOST_REBOOT_REQUIRED: Blame(rank=0, over_causes=True),
+        HostKind.GPU_LOST: Blame(rank=1, over_causes=True),
+        HostKind.GPU_RESET_REQUIRED: Blame(rank=2),
+        HostKind.HOST_OOM_KILL: Blame(rank=3),
     }
 )
 """Findings that end an engine. An application's Xid (13, 31, ...) is only evidence: the log says more of it."""
@@ -71,7 +70,8 @@ def blamed(failure: Failure, findings: Iterable[HostFinding]) -> Failure:
         kind=str(found.kind),
         sentence=f"{found.sentence}{before}",
         hint=found.hint,
-        retry_helps=BLAME[found.kind].retry_helps and failure.retry_helps,
+        # While the host is broken its gate holds every start, and none is counted; after that one may well work.
+        retry_helps=True,
         remedies=(),
     )
 
