@@ -215,4 +215,4 @@ def trail_from(text: str) -> list[dict[str, Any]]:
 
 
 def _over(after: Sequence[Mapping[str, Any]]) -> bool:
-    return any(event["kind"] in {"backoff", "launched", "starting"} for event in after)
+    return any(event["kind"] in {"backoff", "waiting", "aside", "launched", "starting"} for event in after)

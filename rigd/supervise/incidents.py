@@ -133,7 +133,7 @@ class Incidents:
         kinds = {entry.kind for entry in entries}
         if "launched" in kinds:
             self._last_launch = None
-        if kinds & {"backoff", "gave-up"}:
+        if kinds & {"backoff", "waiting", "aside", "gave-up"}:
             self._note_launch(self._status().failure)
         if self._growing is not None and not self._refreshing:
             self._refreshing = True

@@ -71,9 +71,10 @@ def _look_again(status: Status, pending: Pending, result: Looked, *, now_s: floa
         retry_s=now_s + wait,
         reason=reason,
     )
-    # Said once: what each look sees is in the status.
+    # Said once, unless the failure said it: what each look sees is in the status.
+    said = pending.looks or (status.failure is not None and result.detail in status.failure.sentence)
     entry = moved(status, after, "waiting", reason, what=pending.what)
-    return Decision(status=after, entries=() if pending.looks else (entry,))
+    return Decision(status=after, entries=() if said else (entry,))
 
 
 def moved_aside(status: Status, result: MovedAside, policy: Policy, now_s: float, jitter: float) -> Decision:
