@@ -13,9 +13,9 @@ class RunLock:
     """The box's lock; the kernel lets go of it when the helper ends, however it ends."""
 
     def __init__(self) -> None:
-        self._file: "int | None" = None
+        self._file: int | None = None
 
-    def take(self, holder: str) -> "dict[str, Any]":
+    def take(self, holder: str) -> dict[str, Any]:
         """Take the lock, and return `locked`; or return `busy` and who has it."""
         if self._file is not None:
             return {"event": "locked"}
@@ -44,14 +44,11 @@ class RunLock:
 
 def _opened(path: str) -> int:
     """Return the lock's file: to write if that may be, else to read, which is enough for locking."""
-    for flags in (os.O_RDWR, os.O_RDONLY):
-        try:
-            return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except PermissionError:
-            continue
-        except FileNotFoundError:
-            break
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    if not os.path.exists(path):
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o644)
+    # Without O_CREAT: in a folder that all may write to, the kernel refuses that for another's file.
+    return os.open(path, (os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY) | flags)
 
 
 def _holder(file: int) -> str:
