@@ -10,7 +10,7 @@ OLDEST = (3, 10)
 def main() -> int:
     """Serve the controller on the other end of the standard streams."""
     if sys.version_info < OLDEST:
-        sys.stderr.write("RIGD old-python {}.{}\n".format(*sys.version_info[:2]))
+        sys.stderr.write("RIGD-HELPER OLD-PYTHON {}.{}\n".format(*sys.version_info[:2]))
         return 126
     if len(sys.argv) > 2 and sys.argv[1] == "--user":  # noqa: PLR2004  (two words)
         _become(sys.argv[2])
@@ -52,7 +52,7 @@ def _become(name: str) -> None:
     try:
         user = pwd.getpwnam(name)
     except KeyError:
-        sys.stderr.write(f"RIGD no-user {name}\n")
+        sys.stderr.write(f"RIGD-HELPER NO-USER {name}\n")
         raise SystemExit(125) from None
     os.initgroups(user.pw_name, user.pw_gid)
     os.setgid(user.pw_gid)

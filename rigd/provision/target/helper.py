@@ -1,6 +1,6 @@
 """The helper: one process a host and user, which answers the controller's requests until the controller is gone.
 
-    requests: hello | facts | batch | apply, and at any time beat | cancel | blob
+    requests: hello | lock | facts | batch | apply, and at any time beat | cancel | blob
     events:   hello | facts | probed | applied | failed | progress | debug | need, and `done` ends each request
 
 A thread reads, so that a beat, a `cancel` or content is taken while a task runs; tasks run one after the other.
@@ -9,20 +9,19 @@ When the input ends, or nobody has been heard for too long, every process group 
 
 import contextlib
 import os
-import platform
 import pwd
 import queue
-import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from rigd.provision.target import engine, frames
 from rigd.provision.target.box import Blobs
 from rigd.provision.target.contract import ModuleError
 from rigd.provision.target.processes import Groups, TaskCancelled
+from rigd.provision.target.runlock import RunLock
 
 SILENCE_LIMIT_S = 75.0
 """The controller beats every few seconds; one that is silent for so long is cut off, or dead."""
@@ -48,8 +47,10 @@ class Helper:
         self._present: Any = None
         """Id of the request that is being answered."""
         self._over = False
+        self._run_lock = RunLock()
         self._answers: Mapping[str, Callable[[Request], None]] = {
             "hello": self._hello, "facts": self._facts, "batch": self._batch, "apply": self._apply,
+            "lock": self._lock,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -61,6 +62,7 @@ class Helper:
         reading.start()
         while (request := self._requests.get()) is not None and not self._over:
             self._answer(request)
+        self._run_lock.release()
         reading.join(LAST_TASK_S)
 
     def _read(self) -> None:
@@ -132,6 +134,9 @@ class Helper:
     def _hello(self, _request: Request) -> None:
         self._emit({"event": "hello", **about()})
 
+    def _lock(self, request: Request) -> None:
+        self._emit(self._run_lock.take(str(request.get("holder", ""))))
+
     def _facts(self, request: Request) -> None:
         from rigd.provision.target import facts  # noqa: PLC0415  (a run whose tasks need none pays nothing)
 
@@ -170,11 +175,11 @@ def about() -> Event:
         user = str(uid)
     return {
         "protocol": frames.PROTOCOL,
-        "python": platform.python_version(),
+        "python": ".".join(map(str, sys.version_info[:3])),
         "uid": uid,
         "user": user,
         "boot_id": boot_id(),
-        "hostname": socket.gethostname(),
+        "hostname": os.uname().nodename,
         "pid": os.getpid(),
     }
 
@@ -182,6 +187,7 @@ def about() -> Event:
 def boot_id() -> str:
     """Return what the kernel calls this boot."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as said:
+            return said.read().strip()
     except OSError:
         return ""

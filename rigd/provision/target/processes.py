@@ -81,6 +81,8 @@ def run(
         raise
     finally:
         groups.discard(process.pid)
+    if groups.stop.is_set():
+        raise TaskCancelled
     stdout, stderr = (tail.text() for tail in outputs[:2])
     if outputs[2]:
         raise ModuleError(

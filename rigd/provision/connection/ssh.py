@@ -1,0 +1,332 @@
+"""A host over ssh: Fabric's connection for configuration, gateways and keys; one channel for each helper."""
+
+import contextlib
+import shlex
+import socket
+import threading
+import time
+from typing import Any
+
+import paramiko
+from fabric import Config, Connection
+
+from rigd import log
+from rigd.provision.connection import hostkeys
+from rigd.provision.connection.bootstrap import install_python
+from rigd.provision.connection.client import BlobSource, Helper
+from rigd.provision.connection.link import Tell
+from rigd.provision.connection.start import Ended, NoPythonError, start_helper
+from rigd.provision.connection.target import HostUnreachableError, Target
+
+KEEPALIVE_S = 15
+CHANNEL_DEADLINE_S = 30.0
+REBOOT_POLL_S = 2.0
+_CHUNK_BYTES = 262144
+_LAST_WORDS_BYTES = 4096
+_TICK_S = 1.0
+
+_log = log.get("provision.connection")
+
+
+class SshLink:
+    """A `Link` to a host over ssh: one connection, and a helper on it for each user."""
+
+    def __init__(self, target: Target, *, blobs: BlobSource, tell: Tell) -> None:
+        """Send nothing yet."""
+        self.target = target
+        self._blobs = blobs
+        self._tell = tell
+        self._door: SshDoor | None = None
+        self._helpers: dict[str, Helper] = {}
+
+    def helper(self, user: str | None = None) -> Helper:
+        """Return the helper that runs as `user`, over the present connection or a new one."""
+        door = self._open_door()
+        name = user or door.login
+        known = self._helpers.get(name)
+        if known is None or not known.alive:
+            known = self._start(door, name)
+            self._helpers[name] = known
+        return known
+
+    def reset(self) -> None:
+        """Drop the connection and every helper."""
+        for helper in self._helpers.values():
+            helper.close()
+        self._helpers.clear()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    def wait_until_back(self, *, old_boot_id: str | None, deadline_s: float) -> dict[str, Any]:
+        """Connect again and again until a helper answers from another boot than the old one."""
+        until_s = time.monotonic() + deadline_s
+        said = "it never answered"
+        while True:
+            self.reset()
+            try:
+                hello = self.helper().hello
+            except HostUnreachableError as error:
+                if not error.temporary:
+                    raise
+                said = str(error)
+            else:
+                if hello["boot_id"] != old_boot_id:
+                    return hello
+                said = "it answers, but has not rebooted"
+            if time.monotonic() > until_s:
+                raise HostUnreachableError(
+                    f"host '{self.target.name}' did not come back within {deadline_s:g} s: {said}",
+                    hint="look at its console; the same command goes on where it was", temporary=True,
+                )  # fmt: skip
+            time.sleep(REBOOT_POLL_S)
+
+    def close(self) -> None:
+        """End all helpers and the connection."""
+        self.reset()
+
+    def _open_door(self) -> "SshDoor":
+        if self._door is None or not self._door.alive:
+            self.reset()
+            self._door = SshDoor(self.target)
+        return self._door
+
+    def _start(self, door: "SshDoor", user: str) -> Helper:
+        try:
+            return start_helper(door, self.target, user, blobs=self._blobs)
+        except NoPythonError:
+            if not self.target.bootstrap:
+                raise
+        install_python(door, self.target, tell=self._tell)
+        return start_helper(door, self.target, user, blobs=self._blobs)
+
+
+class SshDoor:
+    """A `Door` over one ssh connection."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect."""
+        self._target = target
+        self._connection = _configured(target)
+        self.login: str = self._connection.user
+        _open(self._connection, target)
+        transport = self._connection.client.get_transport()
+        if transport is None:
+            raise HostUnreachableError(f"the connection to '{target.name}' ended at once", temporary=True)
+        transport.set_keepalive(KEEPALIVE_S)
+        self._transport = transport
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return bool(self._transport.is_active())
+
+    def open(self, argv: list[str]) -> "ChannelStream":
+        """Start a process on the host."""
+        try:
+            channel = self._transport.open_session(timeout=CHANNEL_DEADLINE_S)
+            channel.exec_command(shlex.join(argv))
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise HostUnreachableError(
+                f"the link to '{self._target.name}' is cut",
+                hint="run the same command again: it goes on where it was", temporary=True,
+            ) from error  # fmt: skip
+        return ChannelStream(channel)
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", deadline_s: float) -> Ended:
+        """Run a process on the host to its end."""
+        stream = self.open(argv)
+        watch = threading.Timer(deadline_s, stream.close)
+        watch.daemon = True
+        watch.start()
+        try:
+            with contextlib.suppress(OSError):
+                stream.send(stdin)
+            stream.end_input()
+            output = b"".join(iter(stream.receive, b""))
+            return Ended(rc=stream.exit_code(), stdout=output, stderr=stream.last_words().encode())
+        finally:
+            watch.cancel()
+            stream.close()
+
+    def close(self) -> None:
+        """Close the connection, and those of its gateways."""
+        connection = self._connection
+        while isinstance(connection, Connection):
+            with contextlib.suppress(Exception):
+                connection.close()
+            connection = connection.gateway
+
+
+class ChannelStream:
+    """The streams of a process on the host."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        """Serve a channel whose command was started."""
+        self._channel = channel
+        self._words = bytearray()
+        channel.settimeout(_TICK_S)
+
+    def receive(self) -> bytes:
+        """Return the next bytes; none at the end. What comes on stderr is kept aside, lest it fill the window."""
+        while True:
+            self._listen()
+            try:
+                return self._channel.recv(_CHUNK_BYTES)
+            except TimeoutError:
+                if self._channel.closed:
+                    return b""
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        at = 0
+        while at < len(data):
+            try:
+                sent = self._channel.send(data[at : at + _CHUNK_BYTES])
+            except TimeoutError:
+                # The window is full: the other side is busy, or the link is cut, which the beats find out.
+                continue
+            if not sent:
+                raise BrokenPipeError
+            at += sent
+
+    def end_input(self) -> None:
+        """Let the process read the end of its input."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+
+    def exit_code(self) -> int:
+        """Return the exit code of a process that has ended; -1 where none came."""
+        return self._channel.recv_exit_status() if self._channel.status_event.wait(_TICK_S) else -1
+
+    def close(self) -> None:
+        """End the process's input and the channel."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.close()
+
+    def last_words(self) -> str:
+        """Return the end of what the process said on stderr."""
+        self._listen()
+        return self._words.decode(errors="replace")
+
+    def _listen(self) -> None:
+        while self._channel.recv_stderr_ready():
+            self._words += self._channel.recv_stderr(_CHUNK_BYTES)
+            del self._words[:-_LAST_WORDS_BYTES]
+
+
+def _configured(target: Target) -> Connection:
+    """Return Fabric's connection, by the ssh configuration, the target, and our rules about host keys."""
+    path = str(target.ssh_config) if target.ssh_config is not None else None
+    # Of Fabric's and Invoke's own configuration files none is read: rigd has one place for its settings.
+    config = Config(lazy=True, runtime_ssh_path=path, overrides={"load_ssh_configs": True})
+    config.load_ssh_config()
+    arguments: dict[str, Any] = {
+        "banner_timeout": target.connect_timeout_s,
+        "auth_timeout": target.connect_timeout_s * 2,
+        "channel_timeout": target.connect_timeout_s * 2,
+    }
+    if target.key_file is not None:
+        arguments["key_filename"] = [str(target.key_file)]
+    if target.password is not None:
+        arguments["password"] = target.password
+    connection = Connection(
+        target.address or target.name, user=target.user, port=target.port, config=config,
+        connect_timeout=int(max(1, target.connect_timeout_s)), connect_kwargs=arguments,
+    )  # fmt: skip
+    step: Any = connection
+    while isinstance(step, Connection):
+        _guard(step, target)
+        step = step.gateway
+    return connection
+
+
+def _guard(connection: Connection, target: Target) -> None:
+    """Have a connection, or a gateway on the way, accept known hosts alone."""
+    given = connection.ssh_config
+    files = _files(connection)
+    hostkeys.load_known(connection.client, files)
+    wish = given.get("stricthostkeychecking", "ask").lower()
+    connection.client.set_missing_host_key_policy(
+        hostkeys.UnknownKeyPolicy(
+            name=connection.original_host,
+            store=files[0],
+            accept_new=target.accept_new or wish in ("no", "off", "accept-new"),
+        )
+    )
+    arguments = connection.connect_kwargs
+    if given.get("identitiesonly", "no").lower() == "yes" and arguments.get("key_filename"):
+        arguments.setdefault("look_for_keys", False)
+    # A gateway has the same patience, and keys named for it alone.
+    for name in ("banner_timeout", "auth_timeout", "channel_timeout"):
+        arguments.setdefault(name, target.connect_timeout_s * 2)
+    if connection.connect_timeout is None:
+        connection.connect_timeout = int(max(1, target.connect_timeout_s))
+
+
+def _files(connection: Connection) -> list[Any]:
+    given = connection.ssh_config
+    named = f"{given.get('userknownhostsfile', '')} {given.get('globalknownhostsfile', '')}"
+    return hostkeys.known_files(shlex.split(named))
+
+
+def _open(connection: Connection, target: Target) -> None:
+    """Connect, or raise with a sentence."""
+    name = target.name
+    where = f"{connection.user}@{connection.host}:{connection.port}"
+    try:
+        _connect(connection)
+    except HostUnreachableError:
+        raise
+    except paramiko.BadHostKeyException as error:
+        raise hostkeys.changed(name, error, _files(connection)) from error
+    except paramiko.PasswordRequiredException as error:
+        raise HostUnreachableError(
+            f"cannot log in to '{name}' as {where}: the key is locked with a passphrase",
+            hint="give it to the agent: ssh-add KEYFILE",
+        ) from error
+    except paramiko.AuthenticationException as error:
+        raise HostUnreachableError(
+            f"cannot log in to '{name}' as {where}: it takes none of our keys",
+            hint=f"try: ssh -p {connection.port} {connection.user}@{connection.host}",
+        ) from error
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        raise _no_way(connection, target, where, error) from error
+
+
+def _connect(connection: Connection) -> None:
+    try:
+        connection.open()
+    except paramiko.SSHException as error:
+        # Tailscale's ssh wants no proof at all, as the network has given it; paramiko never offers that by itself.
+        if isinstance(error, paramiko.BadHostKeyException) or not _let_in_without(connection):
+            raise
+
+
+def _let_in_without(connection: Connection) -> bool:
+    """Return whether the host lets the user in with authentication `none`."""
+    transport = connection.client.get_transport()
+    if transport is None or not transport.is_active():
+        return False
+    with contextlib.suppress(paramiko.SSHException, EOFError):
+        transport.auth_none(connection.user)
+    if not transport.is_authenticated():
+        return False
+    connection.transport = transport
+    return True
+
+
+def _no_way(connection: Connection, target: Target, where: str, error: Exception) -> HostUnreachableError:
+    """Return the sentence for a host that does not answer, or not as ssh does."""
+    name = target.name
+    if isinstance(error, socket.gaierror):
+        return HostUnreachableError(
+            f"cannot reach '{name}': there is no host named '{connection.host}'",
+            hint="check the inventory's ansible_host, ~/.ssh/config, or whether Tailscale is up", temporary=True,
+        )  # fmt: skip
+    if isinstance(error, FileNotFoundError):
+        return HostUnreachableError(f"cannot reach '{name}': there is no file {error.filename}")
+    hint = f"is it on, and does its sshd listen? try: ssh -p {connection.port} {connection.user}@{connection.host}"
+    if connection.gateway:
+        hint += " (it is reached through a gateway of the ssh configuration)"
+    return HostUnreachableError(f"cannot reach '{name}' at {where}", hint=hint, temporary=True)

@@ -1,0 +1,21 @@
+"""Small files of /proc, /sys and /etc: their text, or nothing."""
+
+
+def text_of(path: str) -> str:
+    """Return a small file's text without the white space around it; empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20).strip()
+    except OSError:
+        return ""
+
+
+def lines_of(path: str) -> "list[str]":
+    """Return a small file's lines; none where it cannot be read."""
+    return text_of(path).splitlines()
+
+
+def assignments_of(path: str) -> "dict[str, str]":
+    """Return `NAME=value` lines as os-release has them, quotes taken off."""
+    pairs = (line.partition("=") for line in lines_of(path) if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
