@@ -5,8 +5,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from driver import WORKER
 from nvml_stub.build import build
 
 READING_S = 25
@@ -107,6 +109,22 @@ def test_a_mismatch_is_found_while_the_engine_still_serves(rig, cards):
     assert rig.chat([{"role": "user", "content": "still there?"}])["usage"]["completion_tokens"] > 0
 
 
+def test_a_mismatch_holds_the_next_start_and_costs_none(rig, cards):
+    rig.ready()
+    cards("mismatched")
+    rig.until(lambda: "driver_lib_mismatch" in findings(rig), READING_S, "it is told")
+    launches, failures = rig.launches(), rig.status()["attempts"]["failed"]
+
+    rig.members()["api"].kill()
+
+    rig.until(lambda: "version mismatch" in rig.status()["reason"], 30, "the start is held, and says why")
+    assert rig.launches() == launches
+    cards()
+    status = rig.wait("ready", deadline_s=90)
+    assert rig.launches() == launches + 1
+    assert status["attempts"]["failed"] <= failures + 1  # The crash itself.
+
+
 def test_memory_that_others_hold_is_told_while_stopped(rig, cards):
     rig.ready()
     rig.act("stop")
@@ -189,3 +207,53 @@ def test_garbage_and_floods_in_the_kernel_log_leave_the_daemon_alone(rig, cards,
     ]
     assert len(faults) == 1
     rig.until(lambda: LOST not in findings(rig), 60, "the card that answers is not lost")
+
+
+def oom_line(pid: int, name: str) -> str:
+    sizes = "total-vm:24000000kB, anon-rss:20000000kB, file-rss:0kB, shmem-rss:0kB"
+    return f"Out of memory: Killed process {pid} ({name}) {sizes}, UID:998 pgtables:400kB oom_score_adj:0"
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        pytest.param(
+            lambda _pid: xid(48, "DBE (Double Bit Error) ECC Error"), "gpu_reset_required", id="xid-48"
+        ),
+        pytest.param(lambda _pid: xid(79, "GPU has fallen off the bus."), "gpu_lost", id="xid-79"),
+        pytest.param(
+            lambda _pid: xid(119, "Timeout after 6s of waiting for RPC"), "gpu_reset_required", id="xid-119"
+        ),
+        pytest.param(lambda pid: oom_line(pid, "VLLM::Worker_TP"), "host_oom_kill", id="oom-kill"),
+    ],
+)
+def test_an_engine_that_dies_of_its_host_is_classed_so(rig, cards, kernel, line, kind):
+    rig.ready()
+    began_s = time.time()
+    worker = rig.members()[WORKER]
+
+    kernel(line(worker.pid))
+    worker.kill()
+
+    failure = rig.until(lambda: _failure_since(rig, began_s), 30, "the failure is told")
+    assert failure["kind"] == kind
+    assert any(line(worker.pid) in text for text in failure["evidence"])
+    incident = rig.until(lambda: _incident_since(rig, began_s), 15, "the incident is kept")
+    assert incident["class"] == kind
+    whole = rig.client.get(f"/v1/incidents/{incident['id']}")
+    kept = (Path(whole["folder"]) / "kernel.log").read_text()
+    assert line(worker.pid) in kept.partition("--- lines about")[0]  # What the watch heard comes first.
+    rig.wait("ready", deadline_s=90)  # The card answers, so a lost one is there again after a few readings.
+
+
+def _failure_since(rig, began_s: float) -> dict | None:
+    status = rig.status()
+    failure = status["failure"]
+    diagnosed = failure is not None and failure["at_s"] >= began_s and status["state"] != "stopping"
+    return failure if diagnosed else None
+
+
+def _incident_since(rig, began_s: float) -> dict | None:
+    kept = rig.client.get("/v1/incidents", {"limit": 1})["incidents"]
+    return next((one for one in kept if one["at_s"] >= began_s and one["complete"]), None)
