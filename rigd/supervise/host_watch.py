@@ -26,6 +26,7 @@ from rigd.runtime.base import GateReport
 from rigd.runtime.gates import uses_card
 from rigd.supervise.host import (
     HOST_STATE,
+    WATCHES,
     Around,
     HostAction,
     HostFinding,
@@ -34,6 +35,7 @@ from rigd.supervise.host import (
     Severity,
     documents,
     entries,
+    expired,
     held,
     noted,
 )
@@ -226,10 +228,21 @@ class HostWatch:
             await self._become(change(self.state))
 
     def fresh(self, since_s: float) -> tuple[HostFinding, ...]:
-        """Return the certain findings about this rig that were seen since a time, the newest last."""
-        seen = sorted(self.state.active, key=lambda one: one.last_s)
-        found = (one.finding for one in seen if one.certain and one.last_s >= since_s)
-        return tuple(one for one in found if one.gpu is None or self.concerns(one.gpu))
+        """Return the certain findings about this rig that were seen since a time, the newest last.
+
+        What an engine that became ready has disproved is not among them, nor what happened to an earlier engine.
+        """
+        status = self._look().status
+        active = expired(self.state.active, Around(now_s=self._now(), ready_s=status.ready_s))
+        launched_s = status.launched_s or 0.0
+        found = []
+        for one in sorted(active, key=lambda one: one.last_s):
+            event = WATCHES[one.finding.kind].quiet_s is not None
+            recent = one.last_s >= (max(since_s, launched_s) if event else since_s)
+            concerns = one.finding.gpu is None or self.concerns(one.finding.gpu)
+            if one.certain and recent and concerns:
+                found.append(one.finding)
+        return tuple(found)
 
     def heard(self) -> list[str]:
         """Return the kernel lines that matter, as far as they are remembered, each with its time."""

@@ -34,6 +34,7 @@ class Kernel:
         self.problem: str | None = None
         self.position = ""
         self.asked: list[str] = []
+        self.lines: tuple[KernelLine, ...] = ()
         self._queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
     def say(self, number: int, text: str) -> None:
@@ -146,6 +147,31 @@ async def test_a_reboot_ends_the_findings_and_all_that_the_new_kernel_said_is_ne
 
         assert second.kernel.asked == [FROM_BOOT]
         assert (second.classes(), second.entries) == ([], ["host-cleared"])
+
+
+OOM = "Out of memory: Killed process 4 (VLLM::Worker_TP) total-vm:1kB, anon-rss:2kB, file-rss:0kB"
+XID_119 = "NVRM: Xid (PCI:0000:14:00): 119, pid=1, Timeout after 6s of waiting for RPC"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "told"),
+    [
+        pytest.param(XID_119, Status(), True, id="just-now"),
+        pytest.param(XID_119, Status(launched_s=1.5), True, id="a-card-that-was-broken-before-the-start"),
+        pytest.param(XID_119, Status(ready_s=1.5), False, id="an-engine-was-ready-since"),
+        pytest.param(OOM, Status(launched_s=0.5), True, id="this-engine-was-killed"),
+        pytest.param(OOM, Status(launched_s=1.5), False, id="an-earlier-engine-was-killed"),
+    ],
+)
+async def test_what_the_host_said_of_the_engine_in_hand(life, wait_until, text, status, told):
+    async with life() as host:
+        await host.watch.on_readings(FINE)
+        host.kernel.say(7, text)
+        await wait_until(host.classes)
+        host.status = status
+
+        assert len(host.watch.fresh(0.0)) == told
+        assert host.watch.fresh(1.1) == ()
 
 
 async def test_nothing_is_held_on_a_host_without_cards(life, wait_until):
