@@ -14,6 +14,8 @@ from rigd.supervise.moves import Policy
 from rigd.supervise.state import Decision, Entry, State, Status, Trouble
 from rigd.supervise.trend_rules import Trend
 
+LEAST_ANSWER = 32
+"""Mean tokens of a request whose acceptance is taken for the baseline: canaries are always the same easy text."""
 KIND = Trend.POOL.value
 HINT = "rigd status names who holds the cards' memory; engine.arguments.kv_cache_memory_bytes fixes the pool"
 
@@ -145,6 +147,8 @@ def _tokens_per_s(status: Status) -> float | None:
 def _acceptance(status: Status) -> float | None:
     gauge = status.vitals.track.gauge(Trend.ACCEPTANCE)
     if gauge is None or gauge.block is None or gauge.closed < SECOND or gauge.poor:
+        return None
+    if gauge.block.generation_tokens < LEAST_ANSWER * gauge.block.successes:
         return None
     return round(gauge.block.acceptance, 3)
 

@@ -16,7 +16,7 @@ from rigd.supervise.baselines import Baseline
 from rigd.supervise.load import Load
 
 SOMETIMES = frozenset({"ngram", "ngram_gpu", "suffix"})
-"""Drafters that look for text seen before: no draft is no fault of theirs."""
+"""Drafters that look for text seen before: that they find none, or the wrong one, is no fault of theirs."""
 
 
 class Trend(enum.StrEnum):
@@ -70,6 +70,11 @@ class Block:
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
     @property
+    def later_tokens(self) -> float:
+        """Tokens after the first of each request: only for these a draft can be made."""
+        return max(0.0, self.generation_tokens - self.successes)
+
+    @property
     def tokens_per_s(self) -> float:
         """Decode speed of a request alone."""
         return self.alone_tokens / self.alone_s if self.alone_s else 0.0
@@ -106,6 +111,11 @@ class Standard:
     baseline: Baseline | None = None
 
     @property
+    def always_drafts(self) -> bool:
+        """Whether the engine was asked for a drafter that has something to say about any text."""
+        return self.speculative is not None and self.speculative.method not in SOMETIMES
+
+    @property
     def acceptance(self) -> float | None:
         """The baseline's acceptance."""
         return None if self.baseline is None else self.baseline.acceptance
@@ -131,7 +141,7 @@ class Rule:
 
 def _acceptance(block: Block, standard: Standard) -> Grade:
     if block.acceptance < standard.limits.acceptance_floor:
-        return Grade.GRAVE
+        return Grade.GRAVE if standard.always_drafts else Grade.POOR
     usual = standard.acceptance
     poor = usual is not None and block.acceptance < standard.limits.acceptance_share * usual
     return Grade.POOR if poor else Grade.FINE
@@ -146,15 +156,14 @@ def _acceptance_said(block: Block, standard: Standard) -> str:
 
 
 def _no_drafts(block: Block, standard: Standard) -> Grade:
-    asked = standard.speculative
-    silent = block.drafts == 0 and block.draft_tokens == 0 and block.generation_tokens > 0
-    return Grade.POOR if asked is not None and asked.method not in SOMETIMES and silent else Grade.FINE
+    silent = block.drafts == 0 and block.draft_tokens == 0
+    return Grade.POOR if standard.always_drafts and silent else Grade.FINE
 
 
 def _no_drafts_said(block: Block, standard: Standard) -> str:
     method = standard.speculative.method if standard.speculative is not None else "speculation"
     return (
-        f"Speculative decoding ({method}) was asked for but does not run: {block.generation_tokens:,.0f} tokens "
+        f"Speculative decoding ({method}) was asked for but does not run: {block.later_tokens:,.0f} tokens "
         "came without one draft; answers are right, only slow."
     )
 
@@ -200,7 +209,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         trend=Trend.NO_DRAFTS,
-        closes=lambda block, limits: block.generation_tokens >= limits.undrafted_tokens,
+        closes=lambda block, limits: block.later_tokens >= limits.undrafted_tokens,
         grade=_no_drafts,
         sentence=_no_drafts_said,
         hint="rigd logs; fetch the drafter (a gated one needs a token), check engine.arguments.speculative",

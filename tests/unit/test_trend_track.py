@@ -109,6 +109,22 @@ def test_tokens_without_a_draft_show_a_missing_drafter(speculative, missing):
     assert (engine.gauge(Trend.NO_DRAFTS).poor > 0) is missing
 
 
+def test_answers_of_one_token_need_no_draft():
+    engine = Engine()
+    for _ in range(200):
+        engine.look(running=1, generation_tokens=20, successes=20)
+
+    assert engine.gauge(Trend.NO_DRAFTS).closed == 0
+
+
+def test_drafter_that_looks_for_seen_text_is_told_of_and_never_acted_on():
+    ngram = Speculative(method="ngram", num_speculative_tokens=3)
+    engine = Engine(Standard(limits=Trends(), speculative=ngram))
+    engine.decode(120, acceptance=0.0)
+
+    assert (engine.gauge(Trend.ACCEPTANCE).poor > 0, engine.gauge(Trend.ACCEPTANCE).grave) == (True, 0)
+
+
 @pytest.mark.parametrize(
     ("preemptions", "successes", "grave"),
     [

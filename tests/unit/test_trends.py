@@ -155,6 +155,16 @@ def test_trend_that_passes_is_over_once_and_the_engine_ready_again():
     assert run.kinds("ready") == ["ready"]
 
 
+@pytest.mark.parametrize(("tokens", "learnt"), [(40, True), (8, False)], ids=["answers", "canaries"])
+def test_acceptance_and_speed_of_real_answers_become_the_baseline(tokens, learnt):
+    long_s = NOW_S - RULES.healthy_stretch_s - 1
+    run = Run(now=status(State.READY, ready_s=long_s, launched_s=long_s - 60))
+    for _ in range(12):
+        run.look(generation_tokens=tokens, drafts=15, draft_tokens=45, accepted_tokens=25, successes=1)
+
+    assert (run.status.baselines[0].acceptance == pytest.approx(0.556)) is learnt
+
+
 def test_switched_off_nothing_is_judged():
     off = POLICY_T.supervision.model_copy(update={"trends": LIMITS.model_copy(update={"enabled": False})})
     run = Run(policy=replace(POLICY_T, supervision=off))
