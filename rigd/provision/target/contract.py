@@ -111,7 +111,9 @@ class Box(Protocol):
     def blob(self, digest: str) -> bytes:
         """Return content that the controller holds (sha256 in hex); it is sent when first asked for."""
 
-    def write(self, path: str, content: bytes, *, mode: int | None = None, backup: bool = False) -> None:
+    def write(
+        self, path: str, content: bytes, *, mode: int | None = None, backup: bool = False, follow: bool = True
+    ) -> None:
         """Write a file in one step (temporary file beside it, fsync, rename); keep owner and mode of the old."""
 
     def progress(self, text: str) -> None:

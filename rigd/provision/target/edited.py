@@ -75,12 +75,12 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], found: list[Ch
 
 
 def put(
-    box: Box, path: str, content: bytes, *, validate: str | None, backup: bool, mode: int | None = None
+    box: Box, path: str, content: bytes, *, validate: str | None, backup: bool, follow: bool = True
 ) -> None:
     """Write content in one step; a command that validates sees a temporary copy first, and may refuse it."""
     if validate is not None:
         validated(box, path, content, validate)
-    box.write(path, content, mode=mode, backup=backup)
+    box.write(path, content, backup=backup, follow=follow)
 
 
 def validated(box: Box, path: str, content: bytes, command: str) -> None:

@@ -132,7 +132,7 @@ class _Task:
 def _guarded(work: Work, place: Place, act: Callable[[_Task], Event]) -> Event:
     """Return the event of `act`, or what went wrong in a sentence."""
     try:
-        module = modules.find(work.module)
+        module = modules.module_of(work.module)
     except Exception as error:  # noqa: BLE001  (a module that cannot be imported is a failed task, no dead helper)
         return {"event": "failed", "task": work.id, "msg": f"cannot load the module '{work.module}': {error}",
                 "facts": {}, "begun": False}  # fmt: skip

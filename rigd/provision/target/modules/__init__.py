@@ -24,8 +24,8 @@ def short_names() -> frozenset[str]:
 
 
 @cache
-def find(name: str) -> "Module | None":
-    """Return the module of a short or fully qualified name, or None."""
+def module_of(name: str) -> "Module | None":
+    """Return the module of a short or fully qualified name, or None."""  # (`find` is the name of one of them.)
     prefix, _, short = name.rpartition(".")
     if short not in short_names():
         return None

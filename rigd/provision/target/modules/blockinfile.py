@@ -18,7 +18,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     text = state["text"]
     gone = arguments["state"] == "absent" or not arguments["block"]
     if text is None:
-        if gone and not arguments["create"]:
+        if gone and arguments["create"]:
             return []
         if not arguments["create"]:
             raise ModuleError(f"Path {arguments['path']} does not exist! (`create: true` makes it)", rc=257)

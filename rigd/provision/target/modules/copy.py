@@ -92,9 +92,9 @@ def _missing(target: str) -> list[str]:
 def _look(arguments: Mapping[str, Any], entry: "dict[str, Any]", target: str) -> dict[str, Any]:
     path = os.path.join(target, entry["path"]) if entry["path"] else target
     seen = attributes.look(path)
-    if seen is not None and seen["kind"] == "link" and (arguments["follow"] or not entry.get("link")):
+    if seen is not None and seen["kind"] == "link" and arguments["follow"]:
         through = attributes.look(path, follow=True)
-        if arguments["follow"] and through is not None and through["kind"] != "link":
+        if through is not None and through["kind"] != "link":
             path, seen = os.path.realpath(path), through
     found = {**entry, "path": path, "seen": seen, "now": None, "text": None}
     if seen is not None and seen["kind"] == "directory" and not entry.get("directory"):
@@ -211,7 +211,14 @@ def _write(arguments: Mapping[str, Any], entry: Mapping[str, Any], box: Box) -> 
             content = file.read()
     else:
         content = box.blob(entry["sha256"])
-    edited.put(box, path, content, validate=arguments["validate"], backup=arguments["backup"])
+    edited.put(
+        box,
+        path,
+        content,
+        validate=arguments["validate"],
+        backup=arguments["backup"],
+        follow=arguments["follow"],
+    )
 
 
 def _set(path: str, mode: Any, uid: int | None, gid: int | None) -> None:

@@ -22,7 +22,14 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
         raise ModuleError(
             f"Destination {arguments['path']} does not exist! (`create: true` makes it)", rc=257
         )
-    return edited.changes(arguments, state, *_with(arguments, text or ""))
+    new, what = _with(arguments, text or "")
+    again = None if new is None else _with(arguments, new)[0]
+    if again not in (None, new):
+        raise ModuleError(
+            f"the new line matches '{arguments['regexp']}' and would change again on every run in "
+            f"'{arguments['path']}': write the pattern so that the finished line stays as it is"
+        )
+    return edited.changes(arguments, state, new, what)
 
 
 def _without(arguments: Mapping[str, Any], text: str) -> tuple[str | None, str]:
@@ -140,4 +147,7 @@ MODULE = Module(
     difference=difference,
     apply=edited.apply,
     check_arguments=_together,
+    differs=(
+        "a line that would change again on every run (backrefs that grow it) is refused before it is written",
+    ),
 )
