@@ -160,7 +160,7 @@ def test_port_that_stays_taken_is_an_incident_without_an_engine(make_rig):
 
     made = make_rig(("double", "process"))
     made.settings["supervision"]["deadlines"]["gates_s"] = 1
-    made.settings["supervision"]["attempts"] = 2
+    made.settings["supervision"]["ladder"] = {"wait_s": 2}
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", made.settings["engine"]["port"]))

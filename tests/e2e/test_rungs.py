@@ -119,6 +119,22 @@ def test_cache_that_is_poisoned_again_is_left_out_instead(rig, cache):
     assert len(asides(cache)) == 1
 
 
+@pytest.mark.parametrize("kind", ["failure", "overlay", "launched"])
+def test_daemon_killed_at_a_step_of_a_remediation_goes_on_and_does_none_twice(rig, kind):
+    rig.fault(oom_unless_max_num_seqs=1)
+    rig.settings["supervision"]["ladder"]["least_max_num_seqs"] = 1
+    rig.start_daemon()
+    rig.until(lambda: any(event["kind"] == kind for event in rig.events()), 30, kind)
+
+    rig.kill_daemon(signal.SIGKILL)
+    rig.start_daemon()
+
+    rig.wait("ready")
+    assert overlay(rig) == ["max_num_seqs 2 -> 1"]
+    # The start that the killed daemon had in hand may be gone with nobody to hear why.
+    assert rig.launches() <= 3
+
+
 def test_daemon_killed_while_it_moves_a_cache_moves_it_once(rig, cache):
     for _ in range(3):
         rig.start_daemon()

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from supervise import ENGINE, NOW_S, OTHER, POLICY, failure, healthy, launched, status
 
+from rigd.rig.schema import Rig
 from rigd.supervise.overlay import KnobStep
+from rigd.supervise.plan import make_plan
 from rigd.supervise.resume import resume
 from rigd.supervise.state import (
     STATUS,
@@ -162,3 +164,40 @@ def test_overlay_is_cleared_when_the_rig_file_changed():
 
     assert (decision.status.overlay, decision.actions) == ((), ())
     assert "the rig file changed" in decision.entries[0].message
+
+
+def test_status_of_an_earlier_version_is_understood_with_its_overlay():
+    old = (
+        '{"state": "ready", "since_s": 1.0, "reason": "serving", "desired": "running", "overlay_basis": "d1",'
+        ' "overlay": [{"knob": "max_num_seqs", "old": 10, "new": 5, "kind": "oom_sampler_warmup",'
+        ' "sentence": "s", "at_s": 1.0, "start": 3}], "answered": ["unknown"], "trials_failed": 1}'
+    )
+
+    step = STATUS.validate_json(old).overlay[0]
+
+    assert (str(step), step.evidence, step.version, step.basis) == ("max_num_seqs 10 -> 5", "", "", "")
+
+
+@pytest.mark.parametrize("change", [{"version": "0.33.0"}, {"model": "another"}], ids=["version", "engine"])
+def test_overlay_and_what_was_learnt_of_it_end_with_another_engine_or_version(change, tmp_path):
+    def policy(**changes):
+        engine = {"runtime": "process", "version": "0.32.0", "model": "m", **changes}
+        plan = make_plan(tmp_path / "rig.yaml", Rig.model_validate({"name": "r", "engine": engine}))
+        return plan.policy(plan)
+
+    before = policy()
+    step = KnobStep(knob="max_num_seqs", old=10, new=5, kind="oom_sampler_warmup", sentence="s")
+    stored = status(
+        State.READY,
+        overlay=(step,),
+        overlay_basis=before.basis,
+        trials_failed=2,
+        too_high=16,
+        answered=("x",),
+    )
+
+    kept = resume(stored, (ENGINE,), before, now_s=NOW_S).status
+    cleared = resume(stored, (ENGINE,), policy(**change), now_s=NOW_S).status
+
+    assert (kept.overlay, kept.trials_failed) == ((step,), 2)
+    assert (cleared.overlay, cleared.trials_failed, cleared.too_high, cleared.answered) == ((), 0, None, ())
