@@ -133,7 +133,7 @@ def test_engine_that_had_served_is_tried_again_although_the_condition_holds():
 def test_same_failure_after_the_condition_held_is_not_waited_for_for_ever():
     now, seconds = at_the_gate().status, 0.0
     while now.state is not State.FAILED and seconds < 1e6:
-        seconds += 400
+        seconds += 70
         if now.pending is not None:
             now = look(now, holds=True, seconds=seconds).status
         elif now.state is State.BACKOFF:
