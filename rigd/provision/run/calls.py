@@ -62,9 +62,13 @@ class Answer:
 class Link(Protocol):
     """One helper: one host and user. Raises `UnreachableError` when it is gone."""
 
-    boot_id: str
-    local: bool
-    """Whether the box is this machine."""
+    @property
+    def boot_id(self) -> str:
+        """What the box's kernel calls this boot."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the box is this machine."""
 
     def probe(self, calls: Sequence[Call], *, stop_at_change: bool) -> list[Answer]:
         """Return an answer for each call up to the first that fails, or that differs if asked to stop there."""

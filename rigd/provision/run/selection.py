@@ -1,5 +1,6 @@
 """Which tasks a run takes: `--tags`, `--skip-tags`, and the special tags always, never, tagged, untagged and all."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase as fnmatch
 
@@ -43,20 +44,33 @@ class Selection:
 
     def unknown(self, plays: tuple[Play, ...]) -> frozenset[str]:
         """Return asked tags that nothing in these plays carries."""
-        known = SPECIAL.union(*(_tags_of(play) for play in plays))
-        return (self.tags | self.skip) - known
+        return (self.tags | self.skip) - tags_of(plays)
 
 
-def _tags_of(play: Play) -> frozenset[str]:
-    sections = (play.pre_tasks, play.roles, play.tasks, play.post_tasks)
-    return play.tags.union(*(_of_node(node) for section in sections for node in section))
+def tags_of(plays: tuple[Play, ...]) -> frozenset[str]:
+    """Return all tags that something in these plays carries, and the special ones."""
+    return SPECIAL.union(
+        *(play.tags for play in plays), *(task.tags for play in plays for task in _tasks(play))
+    )
 
 
-def _of_node(node: Node) -> frozenset[str]:
+def includes(play: Play) -> bool:
+    """Return whether tasks are included while the play runs, whose tags are not known before."""
+    return any(task.action.endswith((".include_tasks", ".include_role")) for task in _tasks(play))
+
+
+def _tasks(play: Play) -> Iterator[Task]:
+    for section in (play.pre_tasks, play.roles, play.tasks, play.post_tasks):
+        for node in section:
+            yield from _below(node)
+
+
+def _below(node: Node) -> Iterator[Task]:
     if isinstance(node, Task):
-        return node.tags
-    inner = (*node.tasks, *node.rescue, *node.always)
-    return node.tags.union(*(_of_node(child) for child in inner))
+        yield node
+        return
+    for child in (*node.tasks, *node.rescue, *node.always):
+        yield from _below(child)
 
 
 def flattened(nodes: tuple[Node, ...], selection: Selection) -> list[Node]:

@@ -1,0 +1,284 @@
+"""A whole run: plays in order, every host of a play in a thread of its own, and the recap at the end."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rigd import log
+from rigd.errors import ExitCode, RigdError, UsageError, explain
+from rigd.provision.connection.link import connect
+from rigd.provision.connection.target import Target
+from rigd.provision.language.model import Host, Inventory, Play, Playbook
+from rigd.provision.run.boxes import Boxes, Connect
+from rigd.provision.run.calls import Lost
+from rigd.provision.run.events import Event, Noted, Outcome, PlayStarted, Progress, RunEnded, TaskEnded, Tell
+from rigd.provision.run.flow import Once, PlayEnded, RebootsHere, Stop, Stopped, TaskFailed
+from rigd.provision.run.journal import Journal, NoJournal, Past, Runs
+from rigd.provision.run.options import RunOptions
+from rigd.provision.run.play import HostPlay, HostState, RunState
+from rigd.provision.run.results import failed, unreachable
+from rigd.provision.run.scopes import Scopes
+from rigd.provision.run.selection import beginning_at
+from rigd.provision.run.walk import Walker
+
+_log = log.get("provision.run")
+Members = Sequence[HostState]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a run ended."""
+
+    exit_code: int
+    recap: Mapping[str, Mapping[str, int]]
+    run: str
+    reboot: Callable[[], None] | None = None
+    """This machine has to be rebooted: asks for it."""
+
+
+class Engine:
+    """Carries out a playbook."""
+
+    def __init__(
+        self,
+        playbook: Playbook,
+        inventory: Inventory,
+        options: RunOptions,
+        *,
+        hosts_of: Callable[[str], Sequence[Host]],
+        target_of: Callable[[Host], Target],
+        runs: Runs,
+        digest: str,
+        tell: Tell,
+        way: Connect = connect,
+    ) -> None:
+        """`hosts_of` gives the hosts of a play's pattern, with the command line's limit applied."""
+        self._playbook = playbook
+        self._inventory = inventory
+        self._options = options
+        self._hosts_of = hosts_of
+        self._target_of = target_of
+        self._runs = runs
+        self._digest = digest
+        self._tell_out = tell
+        self._telling = threading.Lock()
+        self._way = way
+        self._reboot: Callable[[], None] | None = None
+        self.stop = Stop()
+        """Ask it, and the run ends after the tasks that run now."""
+
+    def run(self) -> Ended:
+        """Run all plays and return how it ended."""
+        began_s = time.monotonic()
+        scopes = Scopes(self._playbook, self._inventory, self._options)
+        plays = self._plays(scopes)
+        past = self._past()
+        journal = self._journal(plays, past)
+        run = RunState(options=self._options, tell=self._tell, journal=journal, scopes=scopes, stop=self.stop)
+        hosts = self._states(plays, past, scopes)
+        try:
+            self._run_plays(run, plays, hosts)
+            return self._end(run, began_s)
+        finally:
+            journal.close()
+            if self._reboot is None:
+                for host in hosts.values():
+                    host.boxes.close()
+
+    # --- before the first play ---
+
+    def _plays(self, scopes: Scopes) -> list[tuple[str, Play, list[Host]]]:
+        """Return the plays with their key in the journal and their hosts."""
+        found = []
+        wanted = self._options.start_at
+        for index, play in enumerate(self._playbook.plays):
+            own = play
+            if wanted is not None:
+                begun = _beginning_at(play, wanted)
+                if begun is None:
+                    continue
+                own, wanted = begun, None
+            found.append(
+                (f"{index}:{play.name or play.hosts}", own, list(self._hosts_of(scopes.pattern(play))))
+            )
+        if wanted is not None:
+            raise UsageError(
+                f"there is no task '{wanted}' to start at", hint="names may hold * as a wildcard"
+            )
+        return found
+
+    def _past(self) -> Past | None:
+        if self._options.fresh:
+            return None
+        past = self._runs.broken_run(self._digest)
+        if past is None or not any(
+            left.changed or any(left.pending.values()) or left.reboots for left in past.hosts.values()
+        ):
+            return None
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(past.at_s))
+        self._tell(
+            Noted(text=f"going on with run {past.id} of {when}, which was broken off (--fresh: start anew)")
+        )
+        return past
+
+    def _journal(self, plays: Sequence[tuple[str, Play, list[Host]]], past: Past | None) -> Journal:
+        if self._options.check:
+            return NoJournal()
+        names = list(dict.fromkeys(host.name for _key, _play, hosts in plays for host in hosts))
+        return self._runs.begin(
+            playbook=str(self._playbook.path), digest=self._digest, hosts=names, past=past
+        )
+
+    def _states(
+        self, plays: Sequence[tuple[str, Play, list[Host]]], past: Past | None, scopes: Scopes
+    ) -> dict[str, HostState]:
+        by_name = {host.name: host for host in self._inventory.hosts}
+        states: dict[str, HostState] = {}
+        for host in (host for _key, _play, hosts in plays for host in hosts):
+            if host.name in states:
+                continue
+            states[host.name] = HostState(
+                host=host, boxes=self._boxes(host.name, by_name), known=scopes.known(host.name)
+            )
+            if past is not None:
+                states[host.name].past = past.of(host.name)
+        return states
+
+    def _boxes(self, name: str, by_name: Mapping[str, Host]) -> Boxes:
+        def target_of(wanted: str) -> Target:
+            host = by_name.get(wanted)
+            if host is not None:
+                return self._target_of(host)
+            if wanted in {"localhost", "127.0.0.1", "::1"}:
+                return Target(name=wanted, local=True)
+            return self._target_of(Host(name=wanted))
+
+        def tell(text: str) -> None:
+            self._tell(Progress(host=name, text=text))
+
+        lock = None if self._options.check else f"run of {self._playbook.path.name}"
+        return Boxes(name, target_of, tell, way=self._way, lock=lock)
+
+    # --- plays ---
+
+    def _run_plays(
+        self, run: RunState, plays: Sequence[tuple[str, Play, list[Host]]], hosts: Mapping[str, HostState]
+    ) -> None:
+        for key, play, members in plays:
+            if run.stop.asked or self._reboot is not None:
+                return
+            there = [hosts[host.name] for host in members if not hosts[host.name].out]
+            for state in there:
+                run.recap.open(state.host.name)
+            if members and not there:
+                # As Ansible says it: no hosts left.
+                return
+            name = run.scopes.play_name(play)
+            self._tell(PlayStarted(name=name, hosts=tuple(state.host.name for state in there)))
+            if not members:
+                self._tell(Noted(text="skipping: no hosts matched"))
+                continue
+            self._play(run, key, play, there)
+
+    def _play(self, run: RunState, key: str, play: Play, there: Members) -> None:
+        once = Once([state.host.name for state in there], run.stop)
+        alone = len(there) == 1
+        hosts = [HostPlay(run, state, play, key=key, once=once, alone=alone) for state in there]
+        run.scopes.enter(play, hosts)
+        if alone:
+            self._host(hosts[0], play)
+            once.leave(hosts[0].name)
+            return
+        with ThreadPoolExecutor(max_workers=self._options.forks, thread_name_prefix="host") as pool:
+
+            def through(host: HostPlay) -> None:
+                try:
+                    self._host(host, play)
+                finally:
+                    once.leave(host.name)
+
+            for future in [pool.submit(through, host) for host in hosts]:
+                future.result()
+
+    def _host(self, host: HostPlay, play: Play) -> None:
+        """Take one host through a play; whatever happens to it, the others go on."""
+        try:
+            if host.ended:
+                return
+            Walker(host).play(play)
+        except PlayEnded:
+            host.end_play()
+        except RebootsHere as reboot:
+            self._reboot = reboot.ask
+        except (TaskFailed, Lost):
+            host.state.out = True
+        except Stopped:
+            host.state.out = True
+        except RigdError as error:
+            host.state.out = True
+            self._broke_off(host, error, Outcome.FAILED)
+        except Exception as error:  # noqa: BLE001  (the boundary of a host's thread: the others go on)
+            host.state.out = True
+            self._broke_off(host, error, Outcome.FAILED)
+
+    def _broke_off(self, host: HostPlay, error: Exception, outcome: Outcome) -> None:
+        text = (
+            explain(error)
+            if isinstance(error, RigdError)
+            else f"this should not have happened: {type(error).__name__}"
+        )
+        host.run.recap.count(host.name, outcome)
+        result = unreachable(text) if outcome is Outcome.UNREACHABLE else failed(text)
+        self._tell(TaskEnded(host=host.name, name="", place="", outcome=outcome, result=result))
+        _log.debug("host broke off", host=host.name, exc_info=error)
+
+    # --- the end ---
+
+    def _end(self, run: RunState, began_s: float) -> Ended:
+        counts = run.recap.counts()
+        code = self._code(run)
+        state = "done" if code is ExitCode.DONE else "failed"
+        if self._reboot is not None:
+            state = "rebooting"
+        elif run.stop.asked:
+            state = "stopped"
+        run.journal.end(state, counts)
+        self._tell(
+            RunEnded(
+                hosts=counts,
+                took_s=time.monotonic() - began_s,
+                exit_code=int(code),
+                check=self._options.check,
+                run=None if self._options.check else run.journal.id,
+            )
+        )
+        return Ended(exit_code=int(code), recap=counts, run=run.journal.id, reboot=self._reboot)
+
+    def _code(self, run: RunState) -> ExitCode:
+        if run.recap.any("failed") or run.stop.asked:
+            return ExitCode.FAILED
+        if run.recap.any("unreachable"):
+            return ExitCode.UNREACHABLE
+        if self._reboot is not None or (self._options.check and run.recap.any("changed")):
+            return ExitCode.NOT_SO
+        return ExitCode.DONE
+
+    def _tell(self, event: Event) -> None:
+        with self._telling:
+            self._tell_out(event)
+
+
+def _beginning_at(play: Play, name: str) -> Play | None:
+    """Return the play from the first task of this name on, None if it has none."""
+    sections: dict[str, Any] = {}
+    found = False
+    for section in ("pre_tasks", "roles", "tasks", "post_tasks"):
+        if found:
+            continue
+        begun = beginning_at(getattr(play, section), name)
+        sections[section] = begun or ()
+        found = begun is not None
+    return replace(play, **sections) if found else None

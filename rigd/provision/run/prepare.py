@@ -1,0 +1,344 @@
+"""From a task to calls: loop, conditions, arguments, rights and environment with every value filled in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rigd.errors import RigdError, UsageError, explain
+from rigd.provision.language.actions import find_action
+from rigd.provision.language.arguments import check_arguments
+from rigd.provision.language.model import Expression, Loop, Task
+from rigd.provision.run.calls import Call
+from rigd.provision.run.options import RunOptions
+from rigd.provision.run.results import Result, failed, skipped
+from rigd.provision.target import modules
+
+
+class NotYetKnownError(BaseException):
+    """A value depends on a task that has not run yet. No error, so that no template's handling takes it for one."""
+
+
+class Scope(Protocol):
+    """The variables that a task sees, and what can be asked of them."""
+
+    def value(self, raw: Any) -> Any:
+        """Return a raw value with all templates in it filled in."""
+
+    def holds(self, expression: Expression) -> bool:
+        """Return whether a condition holds."""
+
+    def arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a task's arguments filled in; those that come to `omit` are gone."""
+
+    def compute(self, expression: str) -> Any:
+        """Return the value of an expression."""
+
+    def hushed(self) -> "Scope":
+        """Return the scope of a `no_log` task: its errors show no value."""
+
+    def get(self, name: str, *, default: Any) -> Any:
+        """Return a variable, or the default where there is none."""
+
+    def plus(self, variables: Mapping[str, Any]) -> "Scope":
+        """Return the scope with these on top, such as a loop's item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A task, or one item of its loop, ready to run."""
+
+    scope: Scope
+    value: Any = None
+    label: str = ""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """The loop's own: item, index, `ansible_loop`."""
+    settled: Result | None = None
+    """Its result, where nothing needs to run: skipped, or failed before it began."""
+    call: Call | None = None
+    """None: an action of the controller."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Checked arguments of an action of the controller."""
+    user: str | None = None
+    """Who to become."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A task with all its items."""
+
+    task: Task
+    id: str
+    name: str
+    items: tuple[Item, ...] = ()
+    looped: bool = False
+    settled: Result | None = None
+    """The whole task's result, where its loop could not be made out, or it was skipped before it."""
+    secret: bool = False
+    diff: bool = False
+    check: bool = False
+
+    @property
+    def calls(self) -> list[Call]:
+        """Return the calls of all items that have one."""
+        return [item.call for item in self.items if item.call is not None and item.settled is None]
+
+
+class Around(Protocol):
+    """What preparing a task needs to know of the host that runs it."""
+
+    path: str
+    """Way through dynamic includes; ids of tasks begin with it."""
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+
+    def scope(self, task: Task, unknown: frozenset[str]) -> Scope:
+        """Return what the task sees; names in `unknown` raise `NotYetKnownError`."""
+
+    def loop_items(self, task: Task, scope: Scope) -> list[Any]:
+        """Return the items of the task's loop."""
+
+    def unforetold(self, task: Task) -> str | None:
+        """Return a name the task uses and check mode does not know."""
+
+    def files_for(
+        self, task: Task, scope: Scope, arguments: Mapping[str, Any], *, diff: bool
+    ) -> "Filed | None":
+        """Return what becomes of an action that brings files of the controller; None for others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filed:
+    """An action with files of the controller, as the module that ends it."""
+
+    module: str
+    arguments: Mapping[str, Any]
+    blobs: Mapping[str, bytes | Path] = field(default_factory=dict)
+    """Digest -> content."""
+
+
+class Preparer:
+    """Prepares the tasks of one host."""
+
+    def __init__(self, around: Around, options: RunOptions) -> None:
+        self._around = around
+        self._options = options
+
+    def __call__(self, task: Task, unknown: frozenset[str] = frozenset()) -> Prepared:
+        """Return the task with every value filled in; what is wrong with it becomes its result."""
+        scope = self._around.scope(task, unknown)
+        secret = True
+        try:
+            secret = self._flag(scope, task.no_log)
+            shell = Prepared(
+                task=task,
+                id=f"{self._around.path}{task.id}",
+                name=self.shown_name(task, scope),
+                secret=secret,
+                looped=task.loop is not None,
+                check=self._options.check if task.check_mode is None else self._flag(scope, task.check_mode),
+                diff=self._options.diff if task.diff is None else self._flag(scope, task.diff),
+            )
+        except RigdError as error:
+            return Prepared(task=task, id=task.id, name=task.name or short(task), secret=True,
+                            settled=self._wrong(task, error, secret=secret))  # fmt: skip
+        scope = scope.hushed() if secret else scope
+        if task.loop is None:
+            return replace(shell, items=(self._item(shell, scope, 0, {}, None),))
+        return self._looped(shell, task.loop, scope)
+
+    def shown_name(self, task: Task, scope: Scope) -> str:
+        """Return the task's name as a person sees it: its role first, templates filled in where they can be."""
+        name = task.name or short(task)
+        if "{{" in name:
+            try:
+                name = str(scope.value(name))
+            except RigdError:
+                name = task.name or short(task)
+        return f"{task.role.name} : {name}" if task.role else name
+
+    def _looped(self, shell: Prepared, loop: Loop, scope: Scope) -> Prepared:
+        task = shell.task
+        try:
+            values = self._around.loop_items(task, scope)
+        except RigdError as error:
+            # A loop over something that is only there when the condition holds is no mistake.
+            return replace(
+                shell, settled=self._skipped_anyway(task, scope) or self._wrong(task, error, shell=shell)
+            )
+        items = []
+        for index, value in enumerate(values):
+            variables = {loop.variable: value, "ansible_loop_var": loop.variable}
+            if loop.index_variable:
+                variables |= {loop.index_variable: index, "ansible_index_var": loop.index_variable}
+            if loop.extended:
+                variables["ansible_loop"] = _extended(values, index, loop.extended_allitems)
+            items.append(self._item(shell, scope, index, variables, value))
+        return replace(shell, items=tuple(items))
+
+    def _skipped_anyway(self, task: Task, scope: Scope) -> Result | None:
+        try:
+            return self._unmet(task, scope)
+        except RigdError:
+            return None
+
+    def _item(
+        self, shell: Prepared, scope: Scope, index: int, variables: Mapping[str, Any], value: Any
+    ) -> Item:
+        task = shell.task
+        inner = scope.plus(variables) if variables else scope
+        item = Item(scope=inner, value=value, variables=variables)
+        try:
+            if unmet := self._unmet(task, inner):
+                return replace(item, label=self._label(task, inner, value), settled=unmet)
+            item = replace(item, label=self._label(task, inner, value))
+            return self._called(shell, item, index)
+        except RigdError as error:
+            return replace(item, settled=self._wrong(task, error, shell=shell))
+
+    def _label(self, task: Task, scope: Scope, value: Any) -> str:
+        if task.loop is None:
+            return ""
+        return str(value if task.loop.label is None else scope.value(task.loop.label))
+
+    def _unmet(self, task: Task, scope: Scope) -> Result | None:
+        """Return the result of a task whose conditions do not all hold."""
+        for condition in task.when:
+            if not scope.holds(condition):
+                return skipped("Conditional result was False", false_condition=str(condition.value))
+        return None
+
+    def _called(self, shell: Prepared, item: Item, index: int) -> Item:
+        task, scope = shell.task, item.scope
+        if task.left_out:
+            raise UsageError(task.left_out)
+        arguments = self._arguments(task, scope)
+        filed = self._around.files_for(task, scope, arguments, diff=shell.diff and not shell.secret)
+        name = filed.module if filed else task.action
+        module = None if filed is None and find_action(name) else modules.module_of(name)
+        if module is None:
+            return replace(item, arguments=arguments, user=self._user(task, scope))
+        check = shell.check and not _only_looks(task)
+        call = Call(
+            id=f"{shell.id}#{index}",
+            module=module,
+            short=name,
+            arguments=filed.arguments if filed else arguments,
+            blobs=filed.blobs if filed else {},
+            environment=self._environment(task, scope),
+            check=check,
+            diff=shell.diff and not shell.secret,
+            timeout_s=self._number(scope, task.timeout_s),
+            secret=shell.secret,
+            user=self._user(task, scope),
+            on=None if task.delegate_to is None else str(scope.value(task.delegate_to)),
+            handlers=tuple(str(name) for name in flat(scope.value(list(task.notify)))),
+        )
+        return replace(item, call=call)
+
+    def _arguments(self, task: Task, scope: Scope) -> dict[str, Any]:
+        raw = task.arguments
+        if find_action(task.action) and short(task) in _TEMPLATED_LATER:
+            # Conditions, and variables that are to stay as they are written.
+            return dict(raw)
+        return check_arguments(task.action, scope.arguments(raw))
+
+    def _user(self, task: Task, scope: Scope) -> str | None:
+        wanted = task.become.wanted
+        if wanted is None:
+            wanted = self._options.become or scope.get("ansible_become", default=False)
+        if not self._flag(scope, wanted):
+            return None
+        user = task.become.user or self._options.become_user or scope.get("ansible_become_user", default=None)
+        return str(scope.value(user)) if user else "root"
+
+    def _environment(self, task: Task, scope: Scope) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for raw in task.environment:
+            value = scope.value(raw)
+            for one in value if isinstance(value, list) else [value]:
+                if one:
+                    found |= {str(key): "" if text is None else str(text) for key, text in one.items()}
+        return found
+
+    @staticmethod
+    def _flag(scope: Scope, raw: Any) -> bool:
+        return truth(scope.value(raw))
+
+    @staticmethod
+    def _number(scope: Scope, raw: Any) -> float:
+        value = scope.value(raw)
+        try:
+            return float(value or 0)
+        except (TypeError, ValueError):
+            raise UsageError(f"'{value}' is no number of seconds") from None
+
+    def _wrong(
+        self, task: Task, error: RigdError, *, secret: bool = False, shell: Prepared | None = None
+    ) -> Result:
+        """Return the result of a task whose values cannot be made out."""
+        name = self._around.unforetold(task) if self._options.check else None
+        if name is not None:
+            return skipped(f"unknown: depends on '{name}', which check mode cannot know", unknown=True,
+                           remark=f"unknown: depends on '{name}'")  # fmt: skip
+        del secret, shell
+        return failed(explain(error))
+
+
+_TEMPLATED_LATER = frozenset({"assert", "set_fact", "debug"})
+
+
+def short(task: Task) -> str:
+    """Return the last word of a task's action."""
+    return task.action.rpartition(".")[2]
+
+
+def truth(value: Any) -> bool:
+    """Return a flag as Ansible reads one: true, "yes", 1, ..."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in {"y", "yes", "on", "1", "true", "t"}:
+            return True
+        if word in {"n", "no", "off", "0", "false", "f", "", "none"}:
+            return False
+        raise UsageError(f"'{value}' is neither true nor false")
+    return bool(value)
+
+
+def flat(values: Any) -> list[Any]:
+    """Return a list without lists in it."""
+    if not isinstance(values, (list, tuple)):
+        return [values]
+    return [inner for value in values for inner in flat(value)]
+
+
+def _only_looks(task: Task) -> bool:
+    """Return whether a task that could change things says of itself that it never does."""
+    return (
+        task.changed_when is not None
+        and len(task.changed_when) == 1
+        and task.changed_when[0].value in (False, "false", "False")
+        and short(task) in {"command", "shell", "script", "raw"}
+    )
+
+
+def _extended(values: list[Any], index: int, allitems: Any) -> dict[str, Any]:
+    count = len(values)
+    found: dict[str, Any] = {
+        "index": index + 1,
+        "index0": index,
+        "revindex": count - index,
+        "revindex0": count - index - 1,
+        "first": index == 0,
+        "last": index == count - 1,
+        "length": count,
+    }
+    if allitems:
+        found["allitems"] = values
+    if index:
+        found["previtem"] = values[index - 1]
+    if index < count - 1:
+        found["nextitem"] = values[index + 1]
+    return found

@@ -1,0 +1,280 @@
+"""Runs one task on one host: items of its loop, tries, conditions on its result; and remembers what came of it.
+
+prepared -> probe -> (journal: started -> apply) -> changed_when, failed_when, until -> (journal: done) -> result
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rigd.errors import RigdError, explain
+from rigd.provision.language.model import Expression, Task
+from rigd.provision.run import results
+from rigd.provision.run.actions import ACTIONS
+from rigd.provision.run.ahead import Ahead
+from rigd.provision.run.calls import Answer, Call, Lost
+from rigd.provision.run.events import ItemEnded, Outcome, Progress, TaskEnded, TaskStarted
+from rigd.provision.run.flow import TaskFailed
+from rigd.provision.run.journal import HostPast, Journal, task_in_play
+from rigd.provision.run.play import HostPlay
+from rigd.provision.run.prepare import Item, Prepared, Scope, flat, short, truth
+from rigd.provision.run.results import Result
+
+DEFAULT_RETRIES = 3
+
+
+class TaskRunner:
+    """Runs tasks of one host in one play."""
+
+    def __init__(self, host: HostPlay, ahead: Ahead) -> None:
+        self._host = host
+        self._run = host.run
+        self._ahead = ahead
+
+    def run(self, task: Task, *, handler: bool = False) -> Result:
+        """Run a task and return its result; raises `TaskFailed` or `Lost` where the play cannot go on."""
+        self._host.check_stop()
+        began_s = time.monotonic()
+        prepared = self._ahead.prepared(task)
+        self._run.tell(
+            TaskStarted(
+                host=self._host.name,
+                name=prepared.name,
+                place=str(task.place),
+                action=task.action,
+                handler=handler,
+            )
+        )
+        result = self._host.once(prepared, lambda: self._items(prepared))
+        return self._close(prepared, result, began_s)
+
+    # --- items ---
+
+    def _items(self, prepared: Prepared) -> Result:
+        if prepared.settled is not None:
+            return prepared.settled
+        if not prepared.looped:
+            return _Run(self, prepared, prepared.items[0], 0).result()
+        found: list[Result] = []
+        for index, item in enumerate(prepared.items):
+            if index and prepared.task.loop and prepared.task.loop.pause_s:
+                self._host.wait(float(item.scope.value(prepared.task.loop.pause_s)))
+            result = {**_Run(self, prepared, item, index).result(), **item.variables}
+            found.append(result)
+            self._tell_item(prepared, item, result)
+            if result.get("unreachable"):
+                break
+            if prepared.task.loop and self._breaks(prepared.task.loop.break_when, item, prepared, result):
+                break
+        return results.of_loop(found)
+
+    def _breaks(
+        self, conditions: Sequence[Expression], item: Item, prepared: Prepared, result: Result
+    ) -> bool:
+        if not conditions or result.get("skipped"):
+            return False
+        scope = _with_result(item.scope, prepared.task, result)
+        return all(scope.holds(condition) for condition in conditions)
+
+    def _tell_item(self, prepared: Prepared, item: Item, result: Result) -> None:
+        self._run.tell(
+            ItemEnded(
+                host=self._host.name,
+                name=prepared.name,
+                label="(censored due to no_log)" if prepared.secret else item.label,
+                outcome=_outcome(result),
+                result=results.shown(result, secret=prepared.secret, diff=prepared.diff),
+            )
+        )
+
+    # --- the end of a task ---
+
+    def _close(self, prepared: Prepared, result: Result, began_s: float) -> Result:
+        task = prepared.task
+        if task.register:
+            self._host.register(task.register, results.registered(result), unknown=_unknown(result))
+        if facts := _facts_of(result):
+            self._host.learn(facts)
+        outcome = _outcome(result)
+        scope = self._host.scope(task)
+        ignored = self._ignored(scope, task, outcome)
+        self._run.recap.count(self._host.name, outcome, ignored=ignored, changed=bool(result.get("changed")))
+        self._run.tell(
+            TaskEnded(
+                host=self._host.name,
+                name=prepared.name,
+                place=str(task.place),
+                outcome=outcome,
+                result=results.shown(result, secret=prepared.secret, diff=prepared.diff),
+                took_s=time.monotonic() - began_s,
+                ignored=ignored,
+                looped=prepared.looped and bool(result.get("results")),
+            )
+        )
+        if ignored or outcome not in {Outcome.FAILED, Outcome.UNREACHABLE}:
+            return result
+        if outcome is Outcome.UNREACHABLE:
+            raise Lost(str(result.get("msg", "")))
+        raise TaskFailed(task, result, name=prepared.name)
+
+    @staticmethod
+    def _ignored(scope: Scope, task: Task, outcome: Outcome) -> bool:
+        raw = {Outcome.FAILED: task.ignore_errors, Outcome.UNREACHABLE: task.ignore_unreachable}.get(outcome)
+        try:
+            return raw is not None and truth(scope.value(raw))
+        except RigdError:
+            return False
+
+
+class _Run:
+    """One item of one task, through all its tries."""
+
+    def __init__(self, runner: TaskRunner, prepared: Prepared, item: Item, index: int) -> None:
+        self._host = runner._host  # noqa: SLF001  (two halves of one thing)
+        self._run = runner._run  # noqa: SLF001
+        self._ahead = runner._ahead  # noqa: SLF001
+        self._prepared = prepared
+        self._task = prepared.task
+        self._item = item
+        self._rest = [later.call for later in prepared.items[index + 1 :] if later.call and not later.settled]
+        self._started = False
+        self._inherited = False
+
+    def result(self) -> Result:
+        if self._item.settled is not None:
+            return self._item.settled
+        try:
+            result = self._tries()
+        except Lost as lost:
+            return results.unreachable(str(lost))
+        except RigdError as error:
+            result = results.failed(explain(error))
+        self._remember(result)
+        return result
+
+    def _tries(self) -> Result:
+        count, until = self._policy()
+        for attempt in range(1, count + 1):
+            result = self._judged(self._once(again=attempt > 1))
+            if count == 1:
+                return result
+            scope = _with_result(self._item.scope, self._task, {**result, "attempts": attempt})
+            if all(scope.holds(condition) for condition in until) if until else not result.get("failed"):
+                return {**result, "attempts": attempt}
+            if attempt < count:
+                self._tell_retry(count - attempt)
+                self._host.wait(float(scope.value(self._task.delay_s) or 0))
+        return {**result, "attempts": count - 1, "failed": True}
+
+    def _policy(self) -> tuple[int, Sequence[Expression]]:
+        """Return how often the task is tried at most, and until when: Ansible's retries come after a first try."""
+        raw = self._task.retries
+        if raw is None and not self._task.until:
+            return 1, ()
+        retries = DEFAULT_RETRIES if raw is None else int(self._item.scope.value(raw) or 0)
+        return max(1, retries + 1), self._task.until
+
+    def _tell_retry(self, left: int) -> None:
+        self._run.tell(
+            Progress(
+                host=self._host.name,
+                text=f"FAILED - RETRYING: [{self._host.name}]: {self._prepared.name} ({left} retries left).",
+                lasting=True,
+            )
+        )
+
+    def _once(self, *, again: bool) -> Result:
+        call = self._item.call
+        if call is None:
+            action = ACTIONS[short(self._task)]
+            return action(self._host, self._prepared, self._item)
+        answer = self._ahead.again(call) if again else self._ahead.probe(self._task, call, self._rest)
+        if answer.skipped:
+            return results.skipped("check mode cannot foretell it", unknown=True,
+                                   remark="skipped: check mode cannot foretell it")  # fmt: skip
+        if answer.failed is None and answer.changes and not call.check:
+            answer = self._apply(call)
+        return self._told(answer)
+
+    def _apply(self, call: Call) -> Answer:
+        if not self._started:
+            self._journal.started(
+                self._host.name, self._host.play_key, call.id,
+                name=self._prepared.name, handlers=call.handlers,
+            )  # fmt: skip
+            self._started = True
+        return self._ahead.apply(self._task, call, self._rest)
+
+    def _told(self, answer: Answer) -> Result:
+        changed = answer.changed
+        if not changed and answer.failed is None and self._changed_before:
+            # The run that was broken off changed it, and what hung on that change is still to be done.
+            self._inherited = changed = True
+        result = results.of_answer(answer, changed=changed)
+        if self._prepared.diff and answer.changes:
+            result["diff"] = results.diffs(answer)
+        return result
+
+    def _judged(self, result: Result) -> Result:
+        """Return the result as `changed_when` and `failed_when` see it."""
+        if result.get("skipped"):
+            return result
+        scope = _with_result(self._item.scope, self._task, result)
+        if self._task.changed_when is not None:
+            result["changed"] = all(scope.holds(condition) for condition in self._task.changed_when)
+            scope = _with_result(self._item.scope, self._task, result)
+        if self._task.failed_when is not None:
+            result["failed"] = all(scope.holds(condition) for condition in self._task.failed_when)
+            result["failed_when_result"] = result["failed"]
+        if self._inherited and result.get("changed"):
+            result["remark"] = "changed by the run that was broken off"
+            result["inherited"] = True
+        return result
+
+    def _remember(self, result: Result) -> None:
+        """Write down what came of the item, and owe the handlers of a change."""
+        call = self._item.call
+        names = call.handlers if call else self._notified()
+        changed = bool(result.get("changed")) and not result.get("inherited")
+        failed = bool(result.get("failed"))
+        if self._started and call:
+            owed = changed or failed
+            self._journal.done(
+                self._host.name, self._host.play_key, call.id,
+                changed=owed, handlers=names if owed else (),
+            )  # fmt: skip
+        if changed and not failed and names and (unknown := self._host.notify(names, written=self._started)):
+            result["failed"] = True
+            result["msg"] = f"there is no handler '{unknown[0]}' to notify"
+
+    def _notified(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in flat(self._item.scope.value(list(self._task.notify))))
+
+    @property
+    def _journal(self) -> Journal:
+        return self._run.journal
+
+    @property
+    def _changed_before(self) -> bool:
+        past: HostPast = self._host.past
+        key = task_in_play(self._host.play_key, f"{self._item.call.id}" if self._item.call else "")
+        return not self._prepared.check and key in past.changed
+
+
+def _with_result(scope: Scope, task: Task, result: Mapping[str, Any]) -> Scope:
+    """Return the scope in which conditions on a result are read: under its registered name, or none."""
+    return scope.plus({task.register: results.registered(result)}) if task.register else scope
+
+
+def _outcome(result: Result) -> Outcome:
+    outcome = results.outcome_of(result)
+    return Outcome.OK if outcome is Outcome.CHANGED and result.get("inherited") else outcome
+
+
+def _unknown(result: Result) -> bool:
+    return bool(result.get("unknown"))
+
+
+def _facts_of(result: Result) -> Mapping[str, Any]:
+    facts = result.get("ansible_facts")
+    return facts if isinstance(facts, Mapping) else {}
