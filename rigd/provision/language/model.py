@@ -52,17 +52,73 @@ class Loop:
     label: Any = None
     pause_s: Any = 0
     break_when: tuple[Expression, ...] = ()
+    extended: Any = False
+    """Whether `ansible_loop` is defined."""
+    extended_allitems: Any = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """A role at the place where it is used; two uses are two values."""
+    """A role at the place where it is used; two uses are two values.
+
+    Its variables stand merged with those of the roles that it depends on, and that depend on it; its own come last.
+    """
 
     name: str
     path: Path
     defaults: Mapping[str, Any] = field(default_factory=dict)
     vars: Mapping[str, Any] = field(default_factory=dict)
+    """Of `vars/` and of the entry's `vars:`."""
+    exported: Mapping[str, Any] = field(default_factory=dict)
+    """Of `vars/` alone: what other tasks of the play see, too, if the role is public."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Other keys of the role's entry."""
+    names_above: tuple[str, ...] = ()
+    """The roles that depend on it, outermost first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarsFile:
+    """One entry of `vars_files`: the first of several files that is there."""
+
+    names: tuple[Expression, ...]
+    values: Mapping[str, Any] | None = None
+    """What the file says; None while its name holds a template (then `load_vars_file` reads it during the run)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What a play, role, block or include hands down to the tasks in it."""
+
+    folder: Path
+    """Of the playbook."""
+    file: Path
+    """That the tasks stand in."""
+    play_vars: Mapping[str, Any] = field(default_factory=dict)
+    when: tuple[Expression, ...] = ()
+    tags: frozenset[str] = frozenset()
+    become: Become = Become()
+    environment: tuple[Any, ...] = ()
+    vars: tuple[Mapping[str, Any], ...] = ()
+    parameters: tuple[Mapping[str, Any], ...] = ()
+    role: Role | None = None
+    module_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notify: tuple[str, ...] = ()
+    no_log: Any = False
+    ignore_errors: Any = False
+    ignore_unreachable: Any = False
+    delegate_to: Any = None
+    run_once: Any = False
+    check_mode: Any = None
+    diff: Any = None
+    timeout_s: Any = 0
+    guarded: bool = False
+    """A condition of an include above decides whether the tasks are reached at all."""
+    handlers: bool = False
+    prefix: str = ""
+    """Of the tasks' ids."""
+    depth: int = 0
+    """How many files deep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +152,11 @@ class Task:
     """Mappings, outermost first."""
     vars: tuple[Mapping[str, Any], ...] = ()
     """Variables of blocks and of the task, outermost first."""
+    parameters: tuple[Mapping[str, Any], ...] = ()
+    """`vars` of the dynamic includes that the task came from, outermost first: they outrank registered results."""
     role: Role | None = None
     module_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By canonical name; those of the task's own action stand in `arguments` already."""
     no_log: Any = False
     ignore_errors: Any = False
     ignore_unreachable: Any = False
@@ -110,6 +169,10 @@ class Task:
     timeout_s: Any = 0
     """0: none of its own; the command's deadline stands."""
     first_of_role: bool = False
+    left_out: str = ""
+    """The module is left out, but a condition may keep the task from being reached: the reason if it is not."""
+    scope: "Scope | None" = None
+    """For include_tasks and include_role: what the included tasks inherit. Hand it to `load_tasks` or `load_role`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +208,10 @@ class Play:
     handlers: tuple[Task, ...] = ()
     """In the order of definition: the play's, then the roles'. (Those of a block are lifted out of it.)"""
     vars: Mapping[str, Any] = field(default_factory=dict)
-    vars_files: tuple[Mapping[str, Any], ...] = ()
+    vars_files: tuple[VarsFile, ...] = ()
+    public_roles: tuple[Role, ...] = ()
+    """Roles of `roles:` and `import_role`, with those they need: all tasks of the play see their variables."""
+    force_handlers: Any = None
     connection: str | None = None
     remote_user: str | None = None
     port: int | None = None
@@ -158,6 +224,19 @@ class Playbook:
 
     path: Path
     plays: tuple[Play, ...]
+    warnings: tuple[str, ...] = ()
+    """What may not be meant, each with its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Included:
+    """What a dynamic include brings."""
+
+    nodes: tuple[Node, ...] = ()
+    handlers: tuple[Task, ...] = ()
+    roles: tuple[Role, ...] = ()
+    """The roles of `nodes`, in case the include is public."""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
