@@ -190,7 +190,15 @@ class Helper:
             content = self._blobs(digest)
             answer: Mapping[str, Any] = {"request": "blob", "digest": digest}
             if content is None:
-                self._send(frames.pack({**answer, "missing": True}))
+                self._send(
+                    frames.pack({**answer, "missing": "the controller does not hold it; run it again"})
+                )
+            elif len(content) > frames.PAYLOAD_LIMIT_BYTES:
+                self._send(
+                    frames.pack(
+                        {**answer, "missing": "it is larger than 1 GiB; have the box get it by get_url"}
+                    )
+                )
             else:
                 self._send(frames.pack(answer, content))
         elif event["event"] != "beat":

@@ -10,6 +10,7 @@ import paramiko
 from rigd.provision.connection.target import HostUnreachableError
 
 DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts")
+SSH_PORT = 22
 
 
 class UnknownKeyPolicy(paramiko.MissingHostKeyPolicy):
@@ -48,14 +49,21 @@ def load_known(client: paramiko.SSHClient, files: Sequence[Path]) -> None:
             client.load_system_host_keys(str(file))
 
 
-def changed(name: str, error: paramiko.BadHostKeyException, files: Sequence[Path]) -> HostUnreachableError:
-    """Return what to tell of a host whose key is not the known one."""
+def changed(
+    name: str, known_as: str, error: paramiko.BadHostKeyException, files: Sequence[Path]
+) -> HostUnreachableError:
+    """Return what to tell of a host whose key is not the one that the files have under `known_as`."""
     file = next((file for file in files if file.is_file()), files[0])
     return HostUnreachableError(
         f"host '{name}' shows the key {fingerprint(error.key)}, but {fingerprint(error.expected_key)} is known of "
         "it: it was installed anew, or somebody stands in between",
-        hint=f"if it was installed anew: ssh-keygen -f {file} -R '{error.hostname}', then once with --accept-new",
+        hint=f"if it was installed anew: ssh-keygen -f {file} -R '{known_as}', then once with --accept-new",
     )
+
+
+def known_as(host: str, port: int) -> str:
+    """Return what a host is called in the files."""
+    return host if port == SSH_PORT else f"[{host}]:{port}"
 
 
 def fingerprint(key: paramiko.PKey) -> str:

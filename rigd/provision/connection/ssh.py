@@ -279,7 +279,7 @@ def _open(connection: Connection, target: Target) -> None:
     except HostUnreachableError:
         raise
     except paramiko.BadHostKeyException as error:
-        raise hostkeys.changed(name, error, _files(connection)) from error
+        raise _changed(connection, error) from error
     except paramiko.PasswordRequiredException as error:
         raise HostUnreachableError(
             f"cannot log in to '{name}' as {where}: the key is locked with a passphrase",
@@ -292,6 +292,15 @@ def _open(connection: Connection, target: Target) -> None:
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise _no_way(connection, target, where, error) from error
+
+
+def _changed(connection: Connection, error: paramiko.BadHostKeyException) -> HostUnreachableError:
+    """Return what to tell of a changed key: the host's own, or that of a gateway on the way."""
+    step: Any = connection
+    while isinstance(step.gateway, Connection) and step.host != error.hostname:
+        step = step.gateway
+    known_as = hostkeys.known_as(step.host, step.port)
+    return hostkeys.changed(step.original_host, known_as, error, _files(step))
 
 
 def _connect(connection: Connection) -> None:
