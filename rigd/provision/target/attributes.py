@@ -22,7 +22,7 @@ ARGUMENTS: dict[str, Argument] = {
     "unsafe_writes": Argument(kind=Kind.BOOLEAN, left_out="a file is always written in one step"),
 }
 _CLAUSE = re.compile(r"([ugoa]*)((?:[-+=](?:[rwxXst]*|[ugo]))+)$")
-_OPERATION = re.compile(r"([-+=])([rwxXst]*|[ugo])")
+_OPERATION = re.compile(r"([-+=])([ugo]|[rwxXst]*)")
 _SHIFTS = {"u": 6, "g": 3, "o": 0}
 _BITS = {"r": 4, "w": 2, "x": 1}
 

@@ -46,6 +46,12 @@ class Answer:
     body: Any
     reason: str
 
+    def __enter__(self) -> "Answer":  # noqa: PYI034  (Self is younger than Python 3.10)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.body.close()
+
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_arguments: Any, **_named: Any) -> None:

@@ -61,10 +61,10 @@ def _checksum(arguments: Mapping[str, Any], path: str) -> tuple[str | None, str 
         raise ModuleError(f"checksum '{given}' is not algorithm:hash, such as sha256:ab12...")
     if not re.match(r"(https?|file|ftp)://", value):
         return algorithm, value.strip().lower()
-    answer = web.ask({**arguments, "url": value}, timeout_s=arguments["timeout"])
-    if answer.status >= web.FAILING:
-        raise ModuleError(f"checksum file {web.shown(value)} answers {answer.status}")
-    text = answer.body.read(MOST_SUMS).decode("utf-8", "replace")
+    with web.ask({**arguments, "url": value}, timeout_s=arguments["timeout"]) as answer:
+        if answer.status >= web.FAILING:
+            raise ModuleError(f"checksum file {web.shown(value)} answers {answer.status}")
+        text = answer.body.read(MOST_SUMS).decode("utf-8", "replace")
     return algorithm, _listed(text, {_name(arguments["url"]), os.path.basename(path)}, value)
 
 
@@ -93,7 +93,8 @@ def _newer(arguments: Mapping[str, Any], path: str, seen: Mapping[str, Any]) -> 
     """Ask the server whether its file differs from ours: by date, else by size."""
     since = email.utils.formatdate(seen["mtime_ns"] / 1e9, usegmt=True)
     headers = {**(arguments["headers"] or {}), **({} if arguments["force"] else {"If-Modified-Since": since})}
-    answer = web.ask(arguments, method="HEAD", headers=headers, timeout_s=arguments["timeout"])
+    with web.ask(arguments, method="HEAD", headers=headers, timeout_s=arguments["timeout"]) as answer:
+        pass
     if answer.status == HTTPStatus.NOT_MODIFIED:
         return False
     if answer.status >= web.FAILING:
@@ -135,8 +136,14 @@ def apply(
 
 
 def _fetch(arguments: Mapping[str, Any], state: Mapping[str, Any], box: Box) -> dict[str, Any]:
+    with web.ask(arguments, headers=arguments["headers"], timeout_s=arguments["timeout"]) as answer:
+        return _taken(arguments, state, box, answer)
+
+
+def _taken(
+    arguments: Mapping[str, Any], state: Mapping[str, Any], box: Box, answer: web.Answer
+) -> dict[str, Any]:
     path, began_s = os.path.realpath(state["path"]), time.monotonic()
-    answer = web.ask(arguments, headers=arguments["headers"], timeout_s=arguments["timeout"])
     if answer.status >= web.FAILING:
         raise ModuleError(
             f"cannot fetch {web.shown(arguments['url'])}: the server answers {answer.status} {answer.reason}",

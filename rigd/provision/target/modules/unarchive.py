@@ -56,10 +56,10 @@ def _archive(arguments: Mapping[str, Any], box: Box) -> Iterator[str]:
             with open(path, "wb") as file:
                 file.write(box.blob(arguments["sha256"]))
         else:
-            answer = web.ask({**_WEB, **arguments, "url": source})
-            if answer.status >= web.FAILING:
-                raise ModuleError(f"cannot fetch {web.shown(source)}: the server answers {answer.status}")
-            web.fetch(answer, path, box.progress)
+            with web.ask({**_WEB, **arguments, "url": source}) as answer:
+                if answer.status >= web.FAILING:
+                    raise ModuleError(f"cannot fetch {web.shown(source)}: the server answers {answer.status}")
+                web.fetch(answer, path, box.progress)
         yield path
 
 

@@ -58,10 +58,10 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, Any]:
     follow = str(arguments["follow_redirects"]).lower()
     follows = follow in {"all", "yes", "true"} or (follow in {"safe", "urllib2"} and method in READING)
     began_s = time.monotonic()
-    answer = web.ask(
+    with web.ask(
         arguments, method=method, headers=headers, body=body, timeout_s=arguments["timeout"], follow=follows
-    )
-    content = answer.body.read(MOST_CONTENT + 1)
+    ) as answer:
+        content = answer.body.read(MOST_CONTENT + 1)
     if len(content) > MOST_CONTENT:
         raise ModuleError(
             f"{web.shown(arguments['url'])} answers more than {MOST_CONTENT >> 20} MiB: use get_url"
