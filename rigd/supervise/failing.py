@@ -51,7 +51,11 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
         failure=failure,
         ending=None,
         pending=None,
-        slow_answers=slow_answers.with_answer(status.slow_answers, failure.kind, at_s=failure.at_s),
+        slow_answers=slow_answers.with_answer(
+            slow_answers.recent(status.slow_answers, rules.trends, now_s=now_s),
+            failure.kind,
+            at_s=failure.at_s,
+        ),
     )
     if status.desired is Desired.STOPPED:
         after = move(cleared, State.STOPPED, "stop asked", now_s=now_s)

@@ -39,7 +39,7 @@ class Move(enum.StrEnum):
 class Remedy:
     """One thing that may help: a knob and what to do with it, in the classifier's words.
 
-    `value` of a restart or a wait: how often at most, in place of the rig file's `restarts`.
+    `value` of a restart: how often at most, in place of the rig file's `restarts`.
     """
 
     knob: str
@@ -86,8 +86,8 @@ def _halve(knob: str) -> Remedy:
     return Remedy(knob=knob, change="halve")
 
 
-def _wait(condition: str, most: int | None = None) -> Remedy:
-    return Remedy(knob=condition, change="wait", value=most)
+def _wait(condition: str) -> Remedy:
+    return Remedy(knob=condition, change="wait")
 
 
 def _set(knob: str, value: Scalar = None) -> Remedy:
@@ -122,9 +122,9 @@ ROADS: Mapping[str, tuple[Remedy, ...]] = {
         *LESS_MEMORY,
         _set("enforce_eager", value=True),  # Decodes far slower: after everything else.
     ),
-    # The dying engine's memory is waited for once; the same load would kill the same settings again.
+    # The gates wait for the dying engine's memory before every start. The same load would kill the same settings.
     "post_ready_oom": (
-        _wait("gpu_memory", 1),
+        RESTART_ONCE,
         _halve("max_num_batched_tokens"),
         _lower("gpu_memory_utilization", 0.02),
         _halve("max_num_seqs"),
@@ -146,13 +146,15 @@ ROADS: Mapping[str, tuple[Remedy, ...]] = {
     "runtime_unavailable": (_wait("docker"),),
     "weights_corrupt": (Remedy(knob="hf_download", change="move_aside"),),
     "threads_limit": (
-        Remedy(knob="docker.pids_limit", change="scale", value=2.0),
+        Remedy(knob="docker.pids_limit", change="remove"),
         _set("environment.OPENBLAS_NUM_THREADS", "1"),
     ),
     # The second start finds files and compilations in the cache. The variable is vLLM's own deadline: it is
     # raised only where the log says that this was the one that passed.
     "ready_timeout": (RESTART_ONCE, _set("environment.VLLM_ENGINE_READY_TIMEOUT_S")),
     # Hangs, and answers that are none.
+    "ima_mtp_gdn": (RESTART, _set("async_scheduling", value=False), NO_MTP),
+    "ima_other": (RESTART_ONCE, NO_CUSTOM_ALL_REDUCE, _set("enforce_eager", value=True)),
     "engine_stalled": HANGING,
     "rpc_timeout": HANGING,
     "stall_forever": HANGING,
@@ -162,6 +164,8 @@ ROADS: Mapping[str, tuple[Remedy, ...]] = {
     "preempt_thrash": (_halve("max_num_seqs"),),
     "host_ram_leak": (RESTART,),
     "garbage_output": (RESTART, NO_CUSTOM_ALL_REDUCE, NO_P2P, NO_MTP),
+    # Healthy, and no answer to the first request, in words that no rule knows: mostly a kernel of the draft model.
+    "cannot_serve": (RESTART_ONCE, NO_MTP),
 }
 """Roads that replace the remedies of the rule; every other class goes by its rule alone.
 
@@ -218,9 +222,9 @@ def _wait_for(
     kind: str, remedy: Remedy, _engine: Engine, _wished: Engine, limits: Ladder, tried: Tried
 ) -> Rung | None:
     """Return a wait, unless it was in vain, or the condition held and the same failure came back too often."""
-    most = remedy.value if isinstance(remedy.value, int) else max(1, limits.restarts)
     rung = Rung(move=Move.WAIT, knob=remedy.knob)
-    fruitless = spent(kind, remedy.knob) in tried.answered or tried.answered.count(rung.mark(kind)) >= most
+    often = tried.answered.count(rung.mark(kind)) >= max(1, limits.restarts)
+    fruitless = often or spent(kind, remedy.knob) in tried.answered
     return None if fruitless or remedy.knob not in CONDITIONS else rung
 
 

@@ -123,4 +123,6 @@ def begin_warm(status: Status, state: State, reason: str, *, now_s: float) -> De
 def as_wished(status: Status) -> Status:
     """Return `status` with nothing changed on top of the rig file, and no fallback."""
     cleared = replace(status, overlay=(), overlay_basis="", trial=None, trial_speed=None, too_high=None)
-    return replace(cleared, trials_failed=0, climb_from_s=None, answered=(), fallback_from="")
+    return replace(
+        cleared, trials_failed=0, climb_from_s=None, answered=(), slow_answers=(), fallback_from=""
+    )

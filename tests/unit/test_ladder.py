@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from supervise import NOW_S, POLICY, REPORT, RULES, WISH, failure, finished, load, room, status, vitals
 
-from rigd.rig.schema import Ladder, Rig
+from rigd.rig.schema import Arguments, Docker, Engine, Ladder, Rig
 from rigd.supervise import knobs
 from rigd.supervise.decide import decide
 from rigd.supervise.ladder import Move, Remedy, Tried, next_rung
@@ -280,3 +280,117 @@ def test_runtime_that_is_away_uses_up_no_starts():
 
     assert (now.state, now.boots, now.failures) == (State.BACKOFF, (), ())
     assert now.reason == "waiting for Docker: Docker does not answer"
+
+
+def test_death_that_comes_back_every_hour_is_not_restarted_for_ever():
+    """Healthy stretches between the deaths: counted by those alone, a restart would be the answer each time."""
+    now, turned = status(State.STOPPING, ready_s=NOW_S - 3000, launched_s=NOW_S - 3060), []
+    for hour in range(6):
+        at_s = NOW_S + 3600 * hour
+        died = failure("ima_mtp_gdn", at_s=at_s)
+        after = decide(now, finished(StopDone(report=REPORT, diagnosis=died)), POLICY, now_s=at_s).status
+        turned.append(len(after.overlay))
+        now = status(
+            State.STOPPING,
+            ready_s=at_s + 60,
+            launched_s=at_s + 30,
+            overlay=after.overlay,
+            slow_answers=after.slow_answers,
+        )
+
+    assert turned == [0, 0, 0, 1, 2, 2]
+
+
+ENGINE_IN_DOCKER = Engine(
+    runtime="docker",
+    version="0.32.0",
+    model="org/m",
+    docker=Docker(image="i:1", container="c", pids_limit=1000),
+    environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:512"},
+)
+
+
+def first_rungs(kind, remedies=(), engine=ENGINE_IN_DOCKER, count=6):
+    """Return the first rungs of a class, each taken once and found useless."""
+    tried, rungs = Tried(), []
+    for _ in range(count):
+        rung = next_rung(kind, remedies, engine, engine, LIMITS, tried=tried)
+        rungs.append(f"{rung.move} {rung.knob}".strip())
+        if rung.move is Move.STOP:
+            break
+        if rung.move is Move.TURN:
+            engine = knobs.write(engine, rung.knob, rung.new)
+        tried = replace(
+            tried,
+            answered=(*tried.answered, *([rung.mark(kind)] * LIMITS.restarts)),
+            moved=tried.moved | ({rung.knob} if rung.move is Move.MOVE_ASIDE else set()),
+        )
+    return rungs
+
+
+@pytest.mark.parametrize(
+    ("kind", "rungs"),
+    [
+        ("port_in_use", ["wait port", "restart", "stop"]),
+        ("disk_full", ["wait disk", "stop"]),
+        ("shm_exhausted", ["wait shm", "turn docker.ipc", "turn docker.shm_size", "stop"]),
+        ("hf_network", ["wait network", "restart", "stop"]),
+        ("registry_unreachable", ["wait registry", "restart", "stop"]),
+        ("hf_not_found", ["wait model_mount", "stop"]),
+        ("runtime_unavailable", ["wait docker", "stop"]),
+        ("profile_race", ["wait gpu_memory", "restart", "stop"]),
+        ("weights_corrupt", ["move_aside hf_download", "stop"]),
+        ("ready_timeout", ["restart", "stop"]),
+        ("threads_limit", ["turn docker.pids_limit", "turn environment.OPENBLAS_NUM_THREADS", "stop"]),
+    ],
+)
+def test_roads_that_begin_outside_the_settings(kind, rungs):
+    assert first_rungs(kind) == rungs
+
+
+def test_number_of_the_message_fills_the_roads_step():
+    fits = Remedy(knob="gpu_memory_utilization", change="set", value=0.88)
+    deadline = Remedy(knob="environment.VLLM_ENGINE_READY_TIMEOUT_S", change="set", value="1800")
+
+    assert first_rungs("gpu_mem_busy", (fits,)) == ["wait gpu_memory", "turn gpu_memory_utilization", "stop"]
+    assert first_rungs("ready_timeout", (deadline,))[1:] == [f"turn {deadline.knob}", "stop"]
+    dummies = Remedy(knob="max_num_seqs", change="halve", value=128)
+    assert (
+        next_rung(
+            "oom_sampler_warmup",
+            (dummies,),
+            WISH.model_copy(update={"arguments": Arguments()}),
+            WISH,
+            LIMITS,
+            tried=Tried(),
+        ).new
+        == 128
+    )
+
+
+def test_setting_that_is_in_the_list_already_is_no_step():
+    expandable = Remedy(
+        knob="environment.PYTORCH_CUDA_ALLOC_CONF", change="set", value="expandable_segments:True"
+    )
+
+    assert first_rungs("wsl_or_host_ram_oom", (expandable,)) == ["stop"]
+
+
+def test_backend_that_the_variable_names_is_not_set_again():
+    flashinfer = Remedy(knob="attention_backend", change="set", value="FLASHINFER")
+    named = ENGINE_IN_DOCKER.model_copy(update={"environment": {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}})
+
+    assert first_rungs("fp8_kv_ampere", (flashinfer,), named) == ["stop"]
+
+
+def test_download_that_could_not_be_repeated_offline_is_not_moved():
+    offline = ENGINE_IN_DOCKER.model_copy(update={"environment": {"HF_HUB_OFFLINE": "1"}})
+
+    assert first_rungs("weights_corrupt", (), offline) == ["stop"]
+
+
+def test_value_that_was_tried_is_never_gone_back_to():
+    up = Remedy(knob="gpu_memory_utilization", change="raise", value=0.02)
+    tried = Tried(values=frozenset({("gpu_memory_utilization", 0.94)}))
+
+    assert next_rung("kv_none", (up,), WISH, WISH, LIMITS, tried=tried).move is Move.STOP
