@@ -131,6 +131,19 @@ MOUNTS = (
         attribute="app",
         about="What root does to the host: the cards' settings; resets and reboots where allowed.",
     ),
+    Mount(
+        name="provision",
+        module="rigd.cli.provision",
+        attribute="app",
+        about="Bring a host to the state that a playbook describes: apply, check, runs, modules.",
+    ),
+    Mount(
+        name="facts",
+        module="rigd.cli.provision",
+        attribute="facts",
+        about="What a host is, under Ansible's names of facts.",
+        examples=("rigd facts", "rigd facts --host me@box --json"),
+    ),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )
 

@@ -121,6 +121,12 @@ class Boxes:
         for way in self._ways.values():
             way.reset()
 
+    def abort(self) -> None:
+        """End all helpers, from another thread than the one that uses them."""
+        for way in list(self._ways.values()):
+            with contextlib.suppress(RigdError, OSError):
+                way.close()
+
     def close(self) -> None:
         """End all helpers."""
         for way in self._ways.values():

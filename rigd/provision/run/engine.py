@@ -67,6 +67,7 @@ class Engine:
         self._telling = threading.Lock()
         self._way = way
         self._reboot: Callable[[], None] | None = None
+        self._hosts: dict[str, HostState] = {}
         self.stop = Stop()
         """Ask it, and the run ends after the tasks that run now."""
 
@@ -78,7 +79,7 @@ class Engine:
         past = self._past()
         journal = self._journal(plays, past)
         run = RunState(options=self._options, tell=self._tell, journal=journal, scopes=scopes, stop=self.stop)
-        hosts = self._states(plays, past, scopes)
+        hosts = self._hosts = self._states(plays, past, scopes)
         try:
             self._run_plays(run, plays, hosts)
             return self._end(run, began_s)
@@ -87,6 +88,12 @@ class Engine:
             if self._reboot is None:
                 for host in hosts.values():
                     host.boxes.close()
+
+    def abort(self) -> None:
+        """End what runs, too: on every box, with all that it started."""
+        self.stop.ask()
+        for host in list(self._hosts.values()):
+            host.boxes.abort()
 
     # --- before the first play ---
 

@@ -9,6 +9,7 @@ A box that would boot for ever stops after three boots, and says so.
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -142,3 +143,14 @@ def install_unit(state_dir: Path, *, folder: Path = UNIT_FOLDER) -> list[str] | 
             return ["systemctl", "enable", UNIT]
     path.write_text(text, encoding="utf-8")
     return ["systemctl", "enable", UNIT]
+
+
+def enable(command: list[str]) -> None:
+    """Have systemd start the unit at the next boot. Raises `RigdError`."""
+    for argv in (["systemctl", "daemon-reload"], command):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise RigdError(
+                f"cannot have systemd go on with the run after the boot: {done.stderr.strip() or argv}",
+                hint="reboot by hand, then: rigd provision resume",
+            )
