@@ -1,0 +1,309 @@
+"""Packages by apt: what is missing, what apt would do, doing it. Behind `apt`, `package` and our own modules.
+
+names -> expand (globs) -> one dpkg-query -> missing -> apt-get -s (what it would install and remove) -> apt-get
+"""
+
+import contextlib
+import fnmatch
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rigd.provision.target import aptget, dpkg
+from rigd.provision.target.contract import Box, Change, ModuleError
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+UPGRADES = {"yes": ["upgrade", "--with-new-pkgs"], "safe": ["upgrade", "--with-new-pkgs"],
+            "full": ["dist-upgrade"], "dist": ["dist-upgrade"]}  # fmt: skip
+RETRY_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One wanted package: a name, perhaps with a version after `=` or `>=`."""
+
+    text: str
+    name: str
+    relation: str = ""
+    version: str = ""
+
+    @property
+    def for_apt(self) -> str:
+        return f"{self.name}={self.version}" if self.relation == "=" else self.name
+
+
+def parse(text: str) -> Spec:
+    """Return a package as it was named."""
+    text = text.strip()
+    for relation in (">=", "="):
+        if relation in text:
+            name, _, version = text.partition(relation)
+            if not name or not version or "=" in version:
+                raise ModuleError(f"'{text}' is no package: write NAME, NAME=VERSION or NAME>=VERSION")
+            return Spec(text=text, name=name.strip(), relation=relation, version=version.strip())
+    return Spec(text=text, name=text)
+
+
+def is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
+
+
+def expand(specs: Iterable[Spec], known: Iterable[str]) -> list[Spec]:
+    """Return the same with patterns replaced by the known names they match; one that matches none is left out."""
+    names = sorted(known)
+    result: list[Spec] = []
+    for spec in specs:
+        if is_pattern(spec.name):
+            result += [Spec(text=spec.text, name=name, relation=spec.relation, version=spec.version)
+                       for name in fnmatch.filter(names, spec.name)]  # fmt: skip
+        else:
+            result.append(spec)
+    return result
+
+
+def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
+    """Return what is there of the wanted packages, and what apt would do."""
+    state: dict[str, Any] = {
+        "interrupted": dpkg.interrupted(),
+        "lists_s": aptget.lists_time_s(),
+        "now_s": time.time(),
+    }
+    if not any(arguments.get(key) for key in ("name", "upgrade", "autoremove")):
+        return state
+    words = wanted_words(arguments, box, state)
+    state["words"] = words
+    if words:
+        state["plan"] = aptget.simulate(box, words)
+        if arguments.get("autoremove") and not arguments.get("upgrade"):
+            # What would go by itself may go; what would go because of the wish is judged alone.
+            alone = aptget.simulate(box, [word for word in words if word != "--auto-remove"])
+            state["forced"] = [name for name, _ in alone["remove"]]
+    return state
+
+
+def wanted_words(arguments: Mapping[str, Any], box: Box, state: dict[str, Any]) -> list[str]:
+    """Return apt-get's words for what is missing, or none; note in `state` what was looked at."""
+    flags = flags_of(arguments)
+    if upgrade := UPGRADES.get(arguments.get("upgrade") or "no"):
+        return [*flags, *upgrade]
+    specs = [parse(text) for text in arguments.get("name") or [] if text.strip()]
+    if [spec.text for spec in specs] == ["*"] and arguments["state"] == "latest":
+        return [*flags, *UPGRADES["yes"]]
+    if not specs:
+        return [*flags, "autoremove"] if arguments.get("autoremove") else []
+    if arguments["state"] == "absent":
+        return _absent_words(arguments, specs, box, state, flags)
+    return _present_words(arguments, specs, box, state, flags)
+
+
+def flags_of(arguments: Mapping[str, Any]) -> list[str]:
+    recommends = arguments.get("install_recommends")
+    return [
+        *aptget.KEEP_CONFIGURATION,
+        *([] if recommends is None else ["-o", f"APT::Install-Recommends={'yes' if recommends else 'no'}"]),
+        *(["-t", arguments["default_release"]] if arguments.get("default_release") else []),
+        *(["--auto-remove"] if arguments.get("autoremove") else []),
+        *(["--purge"] if arguments.get("purge") else []),
+        *(["--no-remove"] if arguments.get("fail_on_autoremove") else []),
+        *(["--allow-downgrades"] if arguments.get("allow_downgrade") else []),
+        *(["--allow-change-held-packages"] if arguments.get("allow_change_held_packages") else []),
+        *(["--allow-unauthenticated"] if arguments.get("allow_unauthenticated") else []),
+    ]
+
+
+def _absent_words(
+    arguments: Mapping[str, Any], specs: list[Spec], box: Box, state: dict[str, Any], flags: list[str]
+) -> list[str]:
+    # dpkg-query itself takes patterns, and only what is there can go.
+    known = dpkg.packages(box, [spec.name for spec in specs])
+    specs = expand(specs, [name for name in known if ":" not in name])
+    gone = [
+        spec.name
+        for spec in specs
+        if dpkg.installed(known, spec.name)
+        or known.get(spec.name, {}).get("half_way")
+        or (arguments.get("purge") and known.get(spec.name, {}).get("configured_once"))
+    ]
+    state["held"] = [name for name in gone if known[name]["held"]]
+    state["named"] = [spec.name for spec in specs]
+    return [*flags, "remove", *gone] if gone else []
+
+
+def _present_words(
+    arguments: Mapping[str, Any], specs: list[Spec], box: Box, state: dict[str, Any], flags: list[str]
+) -> list[str]:
+    names = (
+        box.run(["apt-cache", "pkgnames"]).stdout.split() if any(is_pattern(s.name) for s in specs) else []
+    )
+    specs = expand(specs, names)
+    known = dpkg.packages(box, [spec.name for spec in specs])
+    missing = [spec for spec in specs if not _satisfied(spec, known, box)]
+    if missing and any(not spec.relation and spec.name not in known for spec in missing):
+        virtual = dpkg.provided(box)
+        missing = [
+            spec for spec in missing if spec.relation or spec.name in known or spec.name not in virtual
+        ]
+    if arguments["state"] == "latest":
+        missing = specs
+    if arguments.get("only_upgrade"):
+        missing = [spec for spec in missing if dpkg.installed(known, spec.name)]
+    state["held"] = [spec.name for spec in missing if known.get(spec.name, {}).get("held")]
+    state["named"] = [spec.name for spec in specs]
+    if arguments["state"] == "fixed":
+        return [*flags, "install", "--fix-broken", *(spec.for_apt for spec in missing)]
+    if arguments["state"] == "build-dep":
+        return [*flags, "build-dep", *(spec.for_apt for spec in specs)]
+    return [*flags, "install", *(spec.for_apt for spec in missing)] if missing else []
+
+
+def _satisfied(spec: Spec, known: Mapping[str, Mapping[str, Any]], box: Box) -> bool:
+    if not dpkg.installed(known, spec.name):
+        return False
+    version = str(known[spec.name]["version"])
+    if spec.relation == "=":
+        return fnmatch.fnmatchcase(version, spec.version)
+    if spec.relation == ">=":
+        return dpkg.newer(box, version, spec.version, relation="ge")
+    return True
+
+
+def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
+    """Return what would be done; refuse what takes packages that nobody named."""
+    # Where apt would do nothing there is nothing to read lists for, unless reading them is the task.
+    plan = state.get("plan")
+    changes: list[Change] = []
+    stale = lists_are_stale(arguments, state)
+    if stale and (plan is not None or not arguments.get("name")):
+        changes.append(Change(what="read the package lists", subject="apt", counts=False, once=True))
+    if state["interrupted"] and plan is not None:
+        changes.append(
+            Change(what="finish what an interrupted dpkg left (dpkg --configure -a)", subject="dpkg")
+        )
+    if plan is None:
+        return changes
+    if plan["error"]:
+        if stale or state["interrupted"]:  # ... and then the answer may be another.
+            words = " ".join(state["words"][state["words"].index(_verb(state["words"])) :])
+            return [*changes, Change(what=f"{words} (apt cannot foretell more before that)", subject="apt")]
+        raise ModuleError(plan["error"])
+    refuse(arguments, state, plan)
+    return [*changes, *planned_changes(plan)]
+
+
+def planned_changes(plan: Mapping[str, Any]) -> list[Change]:
+    """Return apt's plan as changes, one a package."""
+    return [
+        *(Change(what=f"remove {name} {version}".rstrip(), subject=name, before=f"{name} {version}\n", after="")
+          for name, version in plan["remove"]),
+        *(Change(what=f"upgrade {name} {old} -> {new}" if old else f"install {name} {new}", subject=name,
+                 before=f"{name} {old}\n" if old else "", after=f"{name} {new}\n")
+          for name, old, new in plan["install"]),
+    ]  # fmt: skip
+
+
+def _verb(words: Sequence[str]) -> str:
+    verbs = ("install", "remove", "autoremove", "build-dep", "upgrade", "dist-upgrade")
+    return next(word for word in words if word in verbs)
+
+
+def refuse(arguments: Mapping[str, Any], state: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    """Stop a plan that takes packages nobody named, or changes held ones."""
+    removed = [name for name, _ in plan["remove"]]
+    forced = state.get("forced", removed)
+    if _verb(state["words"]) == "autoremove":
+        forced = []
+    named = set(state.get("named", ())) if arguments.get("state") == "absent" else set()
+    taken = [
+        name for name in removed if name in forced and name not in named and name.split(":")[0] not in named
+    ]
+    if taken and not arguments.get("force"):
+        raise ModuleError(
+            f"this would also remove {', '.join(taken)}, which the task does not name. If that is meant, name"
+            f" them in a"
+            " task with `state: absent` before this one, or say `force: true`; `apt-get -s` shows the whole plan"
+        )
+    touched = {name for name, *_ in plan["install"]} | set(removed)
+    held = [name for name in state.get("held", ()) if name in touched]
+    if held and not arguments.get("allow_change_held_packages"):
+        raise ModuleError(
+            f"{', '.join(held)} is held, and this would change it. Release it with `apt-mark unhold"
+            f" {' '.join(held)}`,"
+            " or say `allow_change_held_packages: true`"
+        )
+
+
+def lists_are_stale(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    """Return whether the task wants the lists read anew, by their age."""
+    valid_s = arguments.get("cache_valid_time") or 0
+    if not arguments.get("update_cache") and not valid_s:
+        return False
+    return bool(state["now_s"] - state["lists_s"] > valid_s)
+
+
+def apply(
+    arguments: Mapping[str, Any], state: Mapping[str, Any], _changes: list[Change], box: Box
+) -> dict[str, Any]:
+    """Do it: finish an interrupted dpkg, read the lists, look again, install or remove."""
+    wait_s = int(arguments.get("lock_timeout") or aptget.LOCK_WAIT_S)
+    aptget.configure_interrupted(box)
+    updated = lists_are_stale(arguments, state)
+    if updated:
+        update(box, wait_s=wait_s, tries=int(arguments.get("update_cache_retries") or 5))
+    words = state.get("words")
+    if not words:
+        return {"cache_updated": updated, "cache_update_time": int(aptget.lists_time_s())}
+    if updated:
+        now = probe(arguments, box)
+        words = now.get("words")
+        if not words:
+            return {"cache_updated": True}
+        if now["plan"]["error"]:
+            raise ModuleError(now["plan"]["error"])
+        refuse(arguments, now, now["plan"])
+    with policy(arguments.get("policy_rc_d")):
+        answer = aptget.run(box, words, lock_wait_s=wait_s)
+    return {"stdout": answer.stdout, "stderr": answer.stderr, "cache_updated": updated,
+            "cache_update_time": int(aptget.lists_time_s())}  # fmt: skip
+
+
+def update(box: Box, *, wait_s: int = aptget.LOCK_WAIT_S, tries: int = 3) -> None:
+    """Read the package lists; an unreachable source is a fault, not a warning as apt has it."""
+    for left in range(tries - 1, -1, -1):
+        box.progress("reading the package lists")
+        try:
+            aptget.run(
+                box, ["-o", "APT::Update::Error-Mode=any", "update"], lock_wait_s=wait_s, timeout_s=900
+            )
+        except ModuleError as error:
+            if not left or "Check the box's network" not in str(error):
+                raise
+            time.sleep(RETRY_PAUSE_S)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def policy(code: int | None) -> Iterator[None]:
+    """Have packages ask /usr/sbin/policy-rc.d before they start services, and answer with this code."""
+    if code is None:
+        yield
+        return
+    before = POLICY.read_bytes() if POLICY.exists() else None
+    mode = POLICY.stat().st_mode & 0o777 if before is not None else 0o755
+    POLICY.write_text(f"#!/bin/sh\nexit {int(code)}\n", encoding="utf-8")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if before is None:
+            POLICY.unlink(missing_ok=True)
+        else:
+            POLICY.write_bytes(before)
+            POLICY.chmod(mode)
+
+
+def ensure(box: Box, names: list[str], **more: Any) -> dict[str, Any]:
+    """Return a probe of packages for modules that need some: `pending(probe)` says what, `install` brings them."""
+    return probe({"name": names, "state": "present", **more}, box)
