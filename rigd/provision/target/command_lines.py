@@ -50,7 +50,7 @@ def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, 
         told = {"rc": 0, "stdout": "", "stderr": "", "cmd": title(arguments),
                 "msg": "Command would have run if not in check mode"}  # fmt: skip
         foretold = arguments.get("creates") or arguments.get("removes")
-        return told if foretold else {**told, "skipped": True, "changed": False}
+        return told if foretold else {**told, "skipped": True}
     return {}
 
 

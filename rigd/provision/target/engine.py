@@ -65,12 +65,15 @@ def apply(work: Work, place: Place) -> Event:
 
 def _probe(task: "_Task") -> Event:
     state, changes = task.look()
-    if changes and task.work.check and task.module.skipped_in_check:
+    facts = task.facts(state)
+    # Some modules know only from their arguments whether they can foretell (a command without `creates`).
+    unforetold = bool(facts.pop("skipped", False)) or task.module.skipped_in_check
+    if changes and task.work.check and unforetold:
         text = "skipped: what it would do cannot be foretold in check mode"
         return task.event("probed", state=_digest(state), changed=False, changes=[], skipped=True,
-                          facts={"msg": text})  # fmt: skip
+                          facts={"msg": text, **facts})  # fmt: skip
     return task.event("probed", state=_digest(state), changed=_counts(changes), changes=task.told(changes),
-                      facts=task.facts(state))  # fmt: skip
+                      facts=facts)  # fmt: skip
 
 
 def _apply(task: "_Task") -> Event:
