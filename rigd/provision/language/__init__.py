@@ -2,7 +2,7 @@
 
     load_playbook(path)   YAML (`source`) -> plays -> blocks and tasks (`tasks`), roles (`roles`) in their places,
                           each with what is handed down to it (`scope`), arguments checked (`arguments`)
-    load_tasks, load_role what a dynamic include brings while the play runs; checked beforehand where its name is known
+    load_tasks, load_role what a dynamic include brings during the run; checked beforehand if its name is known
     check_arguments       a task's arguments once they are filled in: converted, with defaults
     inventory             hosts, groups, their variables, patterns
 
