@@ -190,7 +190,14 @@ def _waiting(
     """Launch nothing until a condition holds; the first look comes at once."""
     condition, limits = CONDITIONS[rung.knob], policy.supervision.ladder
     limit_s = limits.wait_memory_s if condition.brief else limits.wait_s
-    pending = Pending(move=Move.WAIT, what=rung.knob, since_s=now_s, until_s=now_s + limit_s, served=served)
+    pending = Pending(
+        move=Move.WAIT,
+        what=rung.knob,
+        since_s=now_s,
+        until_s=now_s + limit_s,
+        wanting=status.state is State.STARTING and status.launched_s is None,
+        served=served,
+    )
     reason = f"{failure.sentence} Waiting for {condition.words} before the next start."
     return _pend(status, cleared, pending, "waiting", reason, now_s=now_s)
 

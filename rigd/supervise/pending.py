@@ -47,7 +47,7 @@ def looked(status: Status, result: Looked, policy: Policy, now_s: float, jitter:
     if not result.holds:
         said = f"waited {pending.until_s - pending.since_s:.0f} s for {condition.words}: {result.detail}"
         return go_on(status, pending, mark, said, policy, now_s=now_s, jitter=jitter)
-    if pending.looks:
+    if pending.looks or pending.wanting:
         held_s = now_s - pending.since_s
         reason = f"waited {held_s:.0f} s for {condition.words}, which came true"
         return launch(status, reason, now_s=now_s)

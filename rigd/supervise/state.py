@@ -134,6 +134,8 @@ class Pending:
     """How often it was found wanting."""
     detail: str = ""
     """What the last look saw."""
+    wanting: bool = False
+    """Whether the condition was found wanting before the first look: nothing was launched for its sake."""
     served: bool = False
     """Whether the engine that failed had served: it may do so again with the same settings."""
 

@@ -117,6 +117,14 @@ def test_memory_that_is_not_released_leads_on_to_what_fits():
     assert [str(step) for step in decision.status.overlay] == ["gpu_memory_utilization 0.92 -> 0.88"]
 
 
+def test_gate_that_opens_before_the_first_look_starts_the_engine():
+    full = failure("disk_full", sentence="1.0 GiB are free, 5 GiB are wanted.")
+
+    decision = look(at_the_gate(full).status, holds=True, seconds=1)
+
+    assert [type(action) for action in decision.actions] == [Launch]
+
+
 def test_condition_that_holds_all_along_is_not_the_cause():
     decision = look(ended(failure("disk_full", retry_helps=False)).status, holds=True)
 
