@@ -29,6 +29,8 @@ from rigd.supervise.rules.model import RESTART, Captured, JsonScalar, Retry, Rul
 __all__ = ["Diagnosis", "Evidence", "JsonScalar", "Retry", "Step", "diagnose", "document", "hits"]
 
 UNKNOWN = "unknown"
+ERROR_LIMIT = 200
+"""Characters of an unknown error that its sentence quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +225,10 @@ def _unknown(
         sentence = "The log is empty."
     else:
         sentence = "No known failure is in these lines."
+    captured: dict[str, str | int | float] = {} if exit_code is None else {"exit_code": exit_code}
+    if dead and start.errors:
+        captured["error"] = error = start.errors[0].text[:ERROR_LIMIT].rstrip(".")
+        sentence = f"{sentence} The first error is: {error}."
     phase = "create" if runtime_error and not reader.lines else FALLBACK_PHASE[start.stage]
     return Diagnosis(
         kind=UNKNOWN,
@@ -234,7 +240,7 @@ def _unknown(
         steps=tuple(step for step in (RESTART.step({}),) if step is not None) if dead else (),
         retry=Retry.YES,
         evidence=tuple(evidence[:EVIDENCE_LIMIT]),
-        captured=MappingProxyType({} if exit_code is None else {"exit_code": exit_code}),
+        captured=MappingProxyType(captured),
         documented="",
     )
 

@@ -33,6 +33,9 @@ UNCHANGED = frozenset({"restart", "recreate", "wait"})
 SAYS_NOTHING = frozenset({"worker_died", "engine_exited"})
 """Classes of the log that only say that something ended; what the supervisor saw then says more."""
 
+ENDINGS = frozenset({"worker_died", "engine_exited", "cannot_serve"})
+"""What the supervisor saw of an engine that ended; its log may name an error that no rule knows."""
+
 
 BeforeStop = Callable[[StopEngine], Awaitable[None]]
 """Takes down what will be gone after the stop. Bounded in time, and never raises."""
@@ -119,7 +122,7 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
     evidence = tuple(f"{item.line_number}: {item.text}" for item in found.evidence[-EVIDENCE_LINES:])
     said_nothing = found.kind in SAYS_NOTHING and failure.kind not in SAYS_NOTHING
     if found.kind == "unknown" or failure.kind in OURS_KNOWS_BEST or said_nothing:
-        return replace(failure, evidence=evidence)
+        return replace(failure, evidence=evidence, sentence=_with_error(failure, found))
     return replace(
         failure,
         kind=found.kind,
@@ -129,6 +132,14 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
         remedies=remedies_of(found),
         evidence=evidence,
     )
+
+
+def _with_error(failure: Failure, found: Diagnosis) -> str:
+    """Return the failure's sentence, with the engine's first error where that is all that is known."""
+    error = found.captured.get("error")
+    if failure.kind not in ENDINGS or found.kind != "unknown" or not error:
+        return failure.sentence
+    return full_sentence(f"{failure.sentence} The first error in its log: {error}")
 
 
 def remedies_of(found: Diagnosis) -> tuple[Remedy, ...]:
