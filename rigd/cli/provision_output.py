@@ -68,6 +68,7 @@ class Screen:
         self._tty = self._out.isatty()
         self._colour = self._tty if colour is None else colour
         self._header = ""
+        self._place = ""
         self._shown_header = ""
         self._play = ""
         self._began_s = time.monotonic()
@@ -99,7 +100,11 @@ class Screen:
 
     def _task_started(self, event: events.TaskStarted) -> None:
         word = "RUNNING HANDLER" if event.handler else "TASK"
-        self._header = _banner(f"{word} [{event.name}]")
+        header = _banner(f"{word} [{event.name}]")
+        if event.place != self._place:
+            # Two tasks of one name are two tasks.
+            self._shown_header = ""
+        self._header, self._place = header, event.place
         self._tasks += 1
         if not self._quiet:
             self._show_header(self._header)

@@ -153,7 +153,7 @@ class HostPlay:
 
     def failed_in_block(self, failed: TaskFailed) -> None:
         """Tell the rescue section what failed."""
-        task = {"name": failed.name, "action": failed.task.action}
+        task = {"name": failed.task.name or "", "action": failed.task.action}
         self.state.known.special |= {
             "ansible_failed_task": task,
             "ansible_failed_result": registered(failed.result),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from rigd.errors import RigdError, UsageError, explain
 from rigd.provision.language.actions import find_action
 from rigd.provision.language.arguments import check_arguments
-from rigd.provision.language.model import Expression, Loop, Task
+from rigd.provision.language.model import Expression, Loop, Place, Task
 from rigd.provision.run.calls import Call
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.results import Result, failed, skipped
@@ -28,7 +28,7 @@ class Scope(Protocol):
     def holds(self, expression: Expression) -> bool:
         """Return whether a condition holds."""
 
-    def arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, raw: Mapping[str, Any], places: Mapping[str, Place]) -> dict[str, Any]:
         """Return a task's arguments filled in; those that come to `omit` are gone."""
 
     def compute(self, expression: str) -> Any:
@@ -243,7 +243,7 @@ class Preparer:
         if find_action(task.action) and short(task) in _TEMPLATED_LATER:
             # Conditions, and variables that are to stay as they are written.
             return dict(raw)
-        return check_arguments(task.action, scope.arguments(raw))
+        return check_arguments(task.action, scope.arguments(raw, task.argument_places))
 
     def _user(self, task: Task, scope: Scope) -> str | None:
         wanted = task.become.wanted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rigd
 from rigd.errors import RigdError, UsageError
 from rigd.provision.language.load import load_vars_file
-from rigd.provision.language.model import Expression, Inventory, Play, Playbook, Task
+from rigd.provision.language.model import Expression, Inventory, Place, Play, Playbook, Task
 from rigd.provision.language.search import find_file
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.prepare import NotYetKnownError, Scope
@@ -159,10 +159,13 @@ class TaskScope:
         """Return whether a condition holds."""
         return render.holds(expression.value, self.variables, place=expression.place, secret=self._secret)
 
-    def arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, raw: Mapping[str, Any], places: Mapping[str, Place]) -> dict[str, Any]:
         """Return a task's arguments filled in; those that come to `omit` are gone."""
-        found: dict[str, Any] = render.render(dict(raw), self.variables, secret=self._secret)
-        return found
+        found = {
+            name: render.render(value, self.variables, place=places.get(name), secret=self._secret)
+            for name, value in raw.items()
+        }
+        return {name: value for name, value in found.items() if value is not OMIT}
 
     def get(self, name: str, *, default: Any) -> Any:
         """Return a variable, or the default where there is none."""

@@ -11,8 +11,10 @@ from rigd.errors import UsageError
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import Target, target_of
 from rigd.provision.language.freeform import key_values
+from rigd.provision.language.inventory import hosts_named, load_inventory
 from rigd.provision.language.load import load_playbook, load_vars
 from rigd.provision.language.model import Host, Inventory, Playbook
+from rigd.provision.language.patterns import matching
 from rigd.provision.run.boxes import Connect
 from rigd.provision.run.engine import Engine
 from rigd.provision.run.events import Noted, Tell
@@ -83,7 +85,7 @@ def ready(
         playbook,
         inventory,
         options,
-        hosts_of=lambda pattern: _hosts(inventory, pattern, request.limit),
+        hosts_of=lambda pattern: _hosts(inventory, pattern, request.limit, tell),
         target_of=lambda host: target_of(host.name, host.vars, default=base),
         runs=Runs(state_dir, **({"fault": fault} if fault else {})),
         digest=_digest(request, extra_vars),
@@ -147,16 +149,21 @@ def _check_tags(selection: Selection, playbook: Playbook, tell: Tell) -> None:
 
 def read_inventory(request: Request) -> Inventory:
     """Return the hosts that are meant: of a file, of the command line, or this machine."""
-    names = request.hosts or (HERE,)
-    here = {"ansible_connection": "local"}
-    hosts = tuple(
-        Host(name=name, groups=("all", "ungrouped"), vars=here if name == HERE else {}) for name in names
-    )
-    return Inventory(hosts=hosts, groups={"all": names, "ungrouped": names})
+    if request.inventory is not None:
+        if request.hosts:
+            raise UsageError(
+                "--host and --inventory do not go together", hint="--limit picks hosts of an inventory"
+            )
+        return load_inventory(request.inventory, playbook=request.playbook)
+    return hosts_named(request.hosts or (HERE,), playbook=request.playbook)
 
 
-def _hosts(inventory: Inventory, pattern: str, limit: str | None) -> list[Host]:
-    del limit
-    if pattern == "all":
-        return list(inventory.hosts)
-    return [host for host in inventory.hosts if host.name == pattern]
+def _hosts(inventory: Inventory, pattern: str, limit: str | None, tell: Tell) -> list[Host]:
+    """Return a play's hosts. A group that the inventory lacks is told, and the play left out, as Ansible does."""
+    allowed = {host.name for host in matching(inventory, "all", limit=limit)}
+    try:
+        found = matching(inventory, pattern)
+    except UsageError as error:
+        tell(Noted(text=f"warning: {error}"))
+        return []
+    return [host for host in found if limit is None or host.name in allowed]

@@ -98,7 +98,10 @@ class TaskRunner:
         outcome = _outcome(result)
         scope = self._host.scope(task)
         ignored = self._ignored(scope, task, outcome)
-        self._run.recap.count(self._host.name, outcome, ignored=ignored, changed=bool(result.get("changed")))
+        changed = bool(result.get("changed"))
+        for _each in range(max(1, len(self._host.included))):
+            # Of a looped include each that is included counts, as with Ansible.
+            self._run.recap.count(self._host.name, outcome, ignored=ignored, changed=changed)
         self._run.tell(
             TaskEnded(
                 host=self._host.name,
@@ -206,7 +209,8 @@ class _Run:
         return self._ahead.apply(self._task, call, self._rest)
 
     def _told(self, answer: Answer) -> Result:
-        changed = answer.changed
+        # A command that failed did run; so Ansible counts it as changed, and conditions may ask for it.
+        changed = answer.changed if answer.failed is None else "rc" in answer.facts and self._started
         if not changed and answer.failed is None and self._changed_before:
             # The run that was broken off changed it, and what hung on that change is still to be done.
             self._inherited = changed = True

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from jinja2.exceptions import UndefinedError
 from jinja2.runtime import StrictUndefined
+from jinja2.utils import missing
 
 MOST_DEPTH = 100
 
@@ -65,7 +66,7 @@ class Missing(StrictUndefined):
     @property
     def has_owner(self) -> bool:
         """Whether it is a key or attribute of something that is defined."""
-        return type(self._undefined_obj).__name__ != "MissingType"
+        return self._undefined_obj is not missing
 
     @property
     def owner(self) -> Any:
