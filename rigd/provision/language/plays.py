@@ -62,7 +62,8 @@ def _play(loader: Loader, keys: YamlMap, scope: Scope) -> Play:
             loader.check_templates(keys[key], keys.place_of(key))
     loader.handlers, loader.public_roles = [], []
     loader.notified, loader.foretold_handlers, loader.surprises, loader.roles_used = [], [], False, set()
-    variables = merged(keys.file, [*scope.vars, as_mapping(keys.get("vars"), keys.file)])
+    # What an import of the playbook says wins over what the play itself says, as it does in Ansible.
+    variables = merged(keys.file, [as_mapping(keys.get("vars"), keys.file), *scope.vars])
     own = YamlMap(keys.file)
     own.take(keys)
     own.pop("vars", None)
