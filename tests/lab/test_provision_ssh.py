@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,10 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import install
 import pytest
-from box import Box
+from box import Box, booted
 from slow_link import slow_link
 
+from rigd.provision.connection import client
 from rigd.provision.connection.link import Link, connect
 from rigd.provision.connection.target import BecomeError, HostUnreachableError, Target
 from rigd.provision.target import facts
@@ -58,10 +61,29 @@ class Ground:
         return replace(base, **fields)
 
 
-@pytest.fixture(scope="module")
-def users(nspawn_box: Box) -> Box:
-    nspawn_box.run(USERS)
-    return nspawn_box
+@pytest.fixture(scope="module", params=["box", "trixie"], ids=["debian-12", "debian-13"])
+def users(request: pytest.FixtureRequest, need_parts: Callable[..., None]) -> Iterator[Box]:
+    """Give a box of each release with users: sudo without a password, with one, and none."""
+    need_parts(request.param, "box")
+    lab = install.default_folder()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with booted(lab / request.param, lab / "box_key", port) as box:
+        box.run(USERS)
+        yield box
+
+
+@pytest.fixture
+def sudo_rs(users: Box) -> Iterator[str]:
+    """Put sudo-rs in the place of sudo, as Ubuntu 26.04 has it; where there is none, the old one stays."""
+    users.run("apt-get -q update && apt-get -qy install sudo-rs", check=False, timeout_s=180)
+    if not (users.root / "usr/lib/cargo/bin/sudo").exists():
+        yield "sudo"
+        return
+    users.run("mv /usr/bin/sudo /usr/bin/sudo.c && cp -a /usr/lib/cargo/bin/sudo /usr/bin/sudo")
+    yield "sudo-rs"
+    users.run("mv /usr/bin/sudo.c /usr/bin/sudo")
 
 
 @pytest.fixture
@@ -145,6 +167,15 @@ def test_a_wrong_password_is_a_sentence_and_soon(ground, reach):
     assert time.monotonic() - started_s < 10
 
 
+def test_sudo_rs_with_and_without_a_password(ground, reach, sudo_rs):
+    assert said_by(reach(ground.target("easy")), "root", "id -un; echo $HOME").split() == ["root", "/root"]
+    assert (
+        said_by(reach(ground.target("asked", become_password=PASSWORD)), "root", "id -un").strip() == "root"
+    )
+    with pytest.raises(BecomeError, match="does not let 'asked' become 'root' with the password given"):
+        reach(ground.target("asked", become_password="wrong")).helper("root")
+
+
 def test_a_missing_password_is_a_sentence(ground, reach):
     with pytest.raises(BecomeError, match="sudo on 'box' wants the password of 'asked'") as caught:
         reach(ground.target("asked")).helper("root")
@@ -218,7 +249,8 @@ def test_a_box_behind_another(ground, reach):
     link = reach(Target(name="inner", ssh_config=ground.config))
 
     assert said_by(link, None, "id -un").strip() == "easy"
-    assert "sshd: plain" in ground.box.run("ps ax -o args | grep sshd:")
+    # Debian 13 calls it `sshd-session`.
+    assert ground.box.run("ps ax -o args | grep -E '^sshd(-session)?: plain'")
 
 
 def test_the_gateway_must_be_known_too(ground, reach):
@@ -236,6 +268,7 @@ def test_the_gateway_must_be_known_too(ground, reach):
 CONTROLLER = """
 import json, sys
 from pathlib import Path
+from rigd.provision.connection import client
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import Target
 fields = json.loads(sys.argv[1])
@@ -284,6 +317,21 @@ def test_a_link_cut_in_the_middle_is_told_and_leaves_nothing(ground, reach, bloc
         cutter.join()
     assert caught.value.temporary
     block_until(lambda: not running(ground.box, "sleep 4322"), 10)
+
+
+def test_a_cable_pulled_out_is_noticed_on_both_ends(ground, reach, block_until, monkeypatch):
+    monkeypatch.setattr(client, "BEAT_S", 0.5)
+    with slow_link(ground.box.port, round_trip_s=0) as line:
+        ground.known.write_text(ground.known.read_text().replace(f":{ground.box.port}", f":{line.port}"))
+        link = reach(ground.target(port=line.port))
+        events = link.helper().request("apply", task=command("sleep 4323"))
+        cutter = _cut_when(lambda: running(ground.box, "sleep 4323"), line.freeze)
+
+        with pytest.raises(HostUnreachableError, match="the link to 'box' is cut"):
+            list(events)
+
+        cutter.join()
+        block_until(lambda: not running(ground.box, "sleep 4323"), 10)
 
 
 def test_a_helper_that_is_killed_is_told_and_another_started(ground, reach):

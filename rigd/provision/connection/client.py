@@ -16,8 +16,9 @@ BlobSource = Callable[[str], bytes | None]
 """Gives the content whose sha256 it is asked for; None where it is not held."""
 
 BEAT_S = 15.0
-SILENCE_LIMIT_S = 60.0
-"""A helper answers every beat, even in the middle of a task; silence means that the link is cut."""
+SILENT_BEATS = 4
+"""A helper answers every beat, even in the middle of a task; so many without an answer mean that the link is cut.
+The helper waits for one more of ours before it ends itself and what it runs."""
 HELLO_DEADLINE_S = 30.0
 CANCEL_DEADLINE_S = 10.0
 EVENT_LIMIT = 10_000
@@ -107,7 +108,7 @@ class Helper:
             self._stream.close()
 
     def _greet(self) -> Event:
-        hello = self.one("hello", deadline_s=HELLO_DEADLINE_S)
+        hello = self.one("hello", silence_limit_s=BEAT_S * (SILENT_BEATS + 1), deadline_s=HELLO_DEADLINE_S)
         if hello["protocol"] != frames.PROTOCOL:
             self.close()
             raise self._lost(f"speaks protocol {hello['protocol']}, not {frames.PROTOCOL}")
@@ -206,7 +207,7 @@ class Helper:
 
     def _beat(self) -> None:
         while not self._closed.wait(BEAT_S):
-            if time.monotonic() - self._heard_s > SILENCE_LIMIT_S:
+            if time.monotonic() - self._heard_s > BEAT_S * SILENT_BEATS:
                 self._events.put(None)
                 self.close()
                 return

@@ -109,7 +109,11 @@ class SshDoor:
         self._target = target
         self._connection = _configured(target)
         self.login: str = self._connection.user
-        _open(self._connection, target)
+        try:
+            _open(self._connection, target)
+        except BaseException:
+            self.close()
+            raise
         transport = self._connection.client.get_transport()
         if transport is None:
             raise HostUnreachableError(f"the connection to '{target.name}' ended at once", temporary=True)
@@ -154,7 +158,8 @@ class SshDoor:
         connection = self._connection
         while isinstance(connection, Connection):
             with contextlib.suppress(Exception):
-                connection.close()
+                # Fabric's own close leaves a connection open whose login failed.
+                connection.client.close()
             connection = connection.gateway
 
 
@@ -306,17 +311,22 @@ def _changed(connection: Connection, error: paramiko.BadHostKeyException) -> Hos
 def _connect(connection: Connection) -> None:
     try:
         connection.open()
+    except paramiko.BadHostKeyException:
+        raise
     except paramiko.SSHException as error:
-        # Tailscale's ssh wants no proof at all, as the network has given it; paramiko never offers that by itself.
-        if isinstance(error, paramiko.BadHostKeyException) or not _let_in_without(connection):
+        transport = connection.client.get_transport()
+        if transport is None or not transport.is_active():
             raise
+        # The host is there and known, so it is our proofs that it does not like, or that we have none.
+        if _let_in_without(connection, transport):
+            return
+        if isinstance(error, paramiko.AuthenticationException):
+            raise
+        raise paramiko.AuthenticationException(str(error)) from error
 
 
-def _let_in_without(connection: Connection) -> bool:
-    """Return whether the host lets the user in with authentication `none`."""
-    transport = connection.client.get_transport()
-    if transport is None or not transport.is_active():
-        return False
+def _let_in_without(connection: Connection, transport: paramiko.Transport) -> bool:
+    """Return whether the host lets the user in with no proof at all, as Tailscale's ssh does: the network gave it."""
     with contextlib.suppress(paramiko.SSHException, EOFError):
         transport.auth_none(connection.user)
     if not transport.is_authenticated():

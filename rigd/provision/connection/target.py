@@ -58,16 +58,25 @@ def target_of(name: str, variables: Mapping[str, Any], *, default: Target | None
         raise UsageError(
             f"host '{name}': there is no connection '{connection}'", hint="ansible_connection is ssh or local"
         )
-    given = {
-        field_name: convert(variables[variable])
-        for variable, (field_name, convert) in _VARIABLES.items()
-        if variables.get(variable) not in (None, "")
-    }
+    given: dict[str, Any] = {}
+    for variable, (field_name, convert) in _VARIABLES.items():
+        if variables.get(variable) not in (None, ""):
+            try:
+                given[field_name] = convert(variables[variable])
+            except ValueError as error:
+                raise UsageError(
+                    f"host '{name}': {variable}: '{variables[variable]}' is no number"
+                ) from error
     return replace(base, local=connection.rpartition(".")[2] == "local", **given)
 
 
 def _path(text: Any) -> Path:
     return Path(str(text)).expanduser()
+
+
+def _python(text: Any) -> str:
+    # `auto` and its kin are Ansible's search; ours is the PATH of the box.
+    return "python3" if str(text).startswith("auto") else str(text)
 
 
 _VARIABLES: Mapping[str, tuple[str, Any]] = {
@@ -83,5 +92,5 @@ _VARIABLES: Mapping[str, tuple[str, Any]] = {
     "ansible_become_password": ("become_password", str),
     "ansible_become_pass": ("become_password", str),
     "ansible_sudo_pass": ("become_password", str),
-    "ansible_python_interpreter": ("python", str),
+    "ansible_python_interpreter": ("python", _python),
 }

@@ -20,7 +20,7 @@ def main() -> int:
     source, sink = _own_streams()
 
     def receive() -> bytes:
-        ready, _, _ = select.select([source], [], [], helper.SILENCE_LIMIT_S)
+        ready, _, _ = select.select([source], [], [], serving.silence_limit_s)
         if not ready:
             raise TimeoutError
         return os.read(source, 262144)
@@ -30,7 +30,8 @@ def main() -> int:
         while left:
             left = left[os.write(sink, left) :]
 
-    helper.Helper(receive, send).serve()
+    serving = helper.Helper(receive, send)
+    serving.serve()
     # Threads that wait for something that never comes must not hold the process.
     os._exit(0)
 

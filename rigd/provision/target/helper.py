@@ -23,8 +23,8 @@ from rigd.provision.target.contract import ModuleError
 from rigd.provision.target.processes import Groups, TaskCancelled
 from rigd.provision.target.runlock import RunLock
 
-SILENCE_LIMIT_S = 75.0
-"""The controller beats every few seconds; one that is silent for so long is cut off, or dead."""
+START_LIMIT_S = 75.0
+"""How long the first words of the controller are awaited."""
 BLOB_DEADLINE_S = 120.0
 LAST_TASK_S = 5.0
 """How long the task that runs when the controller goes may take to clean up."""
@@ -47,6 +47,8 @@ class Helper:
         self._present: Any = None
         """Id of the request that is being answered."""
         self._over = False
+        self.silence_limit_s = START_LIMIT_S
+        """A controller that is silent for so long is cut off, or dead. It says itself how often it beats."""
         self._run_lock = RunLock()
         self._answers: Mapping[str, Callable[[Request], None]] = {
             "hello": self._hello, "facts": self._facts, "batch": self._batch, "apply": self._apply,
@@ -131,7 +133,8 @@ class Helper:
                     )
                 return payload
 
-    def _hello(self, _request: Request) -> None:
+    def _hello(self, request: Request) -> None:
+        self.silence_limit_s = float(request.get("silence_limit_s", self.silence_limit_s))
         self._emit({"event": "hello", **about()})
 
     def _lock(self, request: Request) -> None:
