@@ -12,16 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rigd.supervise.logfindings import EVIDENCE_LIMIT, Candidate, Evidence, Start
 from rigd.supervise.loglines import Line, clean
-from rigd.supervise.logreader import (
-    EVIDENCE_LIMIT,
-    NEEDLES,
-    TEXT_LIMIT,
-    Candidate,
-    Evidence,
-    LogReader,
-    Start,
-)
+from rigd.supervise.logreader import NEEDLES, TEXT_LIMIT, LogReader
 from rigd.supervise.rules import RULES
 from rigd.supervise.rules.context import FALLBACK_PHASE, IS_BENIGN
 from rigd.supervise.rules.model import RESTART, Captured, JsonScalar, Retry, Rule, Step, Weight

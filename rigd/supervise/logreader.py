@@ -9,9 +9,10 @@ start of the engine in the same log sets the candidates aside; an engine that be
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import islice
 
+from rigd.supervise.logfindings import EVIDENCE_LIMIT, Candidate, Cut, Evidence, Pending, Start
 from rigd.supervise.loglines import Line, clean
 from rigd.supervise.rules import RULES
 from rigd.supervise.rules.context import (
@@ -23,75 +24,22 @@ from rigd.supervise.rules.context import (
     STAGES,
     WRAPPER,
 )
-from rigd.supervise.rules.model import Captured, Rule, Signature, Weight
+from rigd.supervise.rules.model import Captured, Rule, Signature
 from rigd.supervise.statistics import Statistics
 
-EVIDENCE_LIMIT = 5
 TEXT_LIMIT = 500
 _BLOCK = 512
 _WINDOW = 200
 """Lines kept before the current one, for tracebacks."""
 _FRAMES = 80
+_CUT_TRIES = 200
+"""Unknown errors of one start that are tried together with the lines after them; the cause is among the first."""
 _AFTERWORDS = 2
 """Lines that may still follow a last word, for example another rank's."""
 _SHAPES = 50_000
 """Shapes of lines that are remembered, about 10 MiB."""
 _NO_ERROR = frozenset({"DEBUG", "INFO", "WARNING"})
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:|^(?:FATAL|CRITICAL|panic)\b|\bERROR\b")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """A line that shows it. Number 0: not from the log (the runtime's error, the exit code)."""
-
-    line_number: int
-    text: str
-
-
-@dataclass(kw_only=True)
-class Candidate:
-    rule: Rule
-    order: int
-    evidence: list[Evidence] = field(default_factory=list)
-    captured: dict[str, str | int | float] = field(default_factory=dict)
-    count: int = 0
-    grave: bool = False
-    """Said at least once by something other than a note or a warning."""
-
-    def show(self, evidence: Evidence) -> None:
-        """Keep the evidence, once a line, with the longest text of it, and not more than fits."""
-        for index, shown in enumerate(self.evidence):
-            if shown.line_number == evidence.line_number:
-                self.evidence[index] = max(shown, evidence, key=lambda item: len(item.text))
-                return
-        if len(self.evidence) < EVIDENCE_LIMIT:
-            self.evidence.append(evidence)
-
-    @property
-    def weight(self) -> Weight:
-        """What it explains: the rule's weight, but a mere warning is only a hint."""
-        return self.rule.weight if self.grave else max(self.rule.weight, Weight.HINT)
-
-
-@dataclass(kw_only=True)
-class Pending:
-    """A signature that waits for the lines that belong to it."""
-
-    rule: Rule
-    signature: Signature
-    line: Line
-    parts: list[str]
-
-
-@dataclass(kw_only=True)
-class Start:
-    """What is known of one start of the engine."""
-
-    candidates: dict[int, Candidate] = field(default_factory=dict)
-    marks: set[str] = field(default_factory=set)
-    settings: dict[str, int | float] = field(default_factory=dict)
-    stage: str = ""
-    errors: list[Evidence] = field(default_factory=list)
 
 
 _SIGNATURES: dict[str, list[tuple[int, int, Rule, Signature]]] = {}
@@ -125,7 +73,7 @@ class LogReader:
         """Number of the first line in `recent`."""
         self.shapes: dict[int, tuple[str, ...]] = {}
         """Needles that lines of a shape may contain; logs repeat themselves, so most lines are looked up."""
-        self.pending: list[Pending] = []
+        self.pending: list[Pending | Cut] = []
         self.start = Start()
         self.host = Start()
         self.earlier: Start | None = None
@@ -202,6 +150,9 @@ class LogReader:
             self.start.marks.update(_MARKS.get(needle, ()))
         if not self._match(line, found) and _ERROR.search(line.text):
             self._remember_error(line)
+            if self.start.cut < _CUT_TRIES and not WRAPPER.search(line.text):
+                self.start.cut += 1
+                self.pending.append(Cut(line=line, parts=[line.text]))
 
     def _boundary(self, line: Line) -> None:
         self.flush()
@@ -274,21 +225,23 @@ class LogReader:
 
     def _join(self, line: Line) -> None:
         """Give the line to the signatures that wait for it."""
-        still: list[Pending] = []
+        still: list[Pending | Cut] = []
         done: set[int] = set()
         for pending in self.pending:
             if line.source == pending.line.source and line.number > pending.line.number:
-                pending.parts.append(line.text)
+                pending.take(line)
             late = line.number - pending.line.number > _FRAMES
-            if len(pending.parts) > pending.signature.follow or late:
+            if pending.complete or late:
                 if pending.line.number not in done and self._settle(pending):
                     done.add(pending.line.number)
             else:
                 still.append(pending)
         self.pending = [pending for pending in still if pending.line.number not in done]
 
-    def _settle(self, pending: Pending) -> bool:
+    def _settle(self, pending: Pending | Cut) -> bool:
         text = " ".join(part.strip() for part in pending.parts)
+        if isinstance(pending, Cut):
+            return self._settle_cut(replace(pending.line, text=text))
         match = pending.signature.regex.search(text)
         if match is None:
             return False
@@ -297,6 +250,18 @@ class LogReader:
             return False
         self.hit(pending.rule, pending.line, text, captured)
         return True
+
+    def _settle_cut(self, line: Line) -> bool:
+        """Try all rules on an error and the lines after it, as one line."""
+        lowered = line.text.lower()
+        tries = sorted(
+            (entry for needle in _SIGNATURES if needle in lowered for entry in _SIGNATURES[needle]),
+            key=lambda entry: entry[:2],
+        )
+        return any(
+            self._counts_now(rule, signature) and not signature.tail and self._try(rule, signature, line)
+            for _, _, rule, signature in tries
+        )
 
     def flush(self) -> None:
         done: set[int] = set()

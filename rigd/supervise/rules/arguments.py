@@ -128,7 +128,7 @@ RULES = (
             ),
             sig(
                 "is not divisible by",
-                r"(?P<reason>(?:weight|input_size|output_size|in_features|out_features|intermediate_size|group_size)\S* ?=? ?\(?(?P<size>\d+)\)? is not divisible by.*)",
+                r"(?P<reason>(?:weight|size_[kmn]|input_size|output_size|in_features|out_features|intermediate_size|group_size)\S* ?=? ?\(?(?P<size>\d+)\)? is not divisible by.*)",
             ),
             sig(
                 "not divisible by",

@@ -201,8 +201,15 @@ RULES = (
                 "attempting to bind on address",
                 r"attempting to bind on address \('(?P<address>[^']*)', (?P<port>\d+)",
             ),
+            sig(
+                "failed to bind host port",
+                r"failed to bind host port (?:for )?(?P<address>\S*?):(?P<port>\d+)(?:[:/]|\b)",
+            ),
+            sig(
+                "failed to listen on any local network address",
+                r"failed to listen on any local network address\.? \(?port: (?P<distributed_port>\d+)",
+            ),
             sig("eaddrinuse", r"EADDRINUSE(?:.*?port: ?(?P<distributed_port>\d+))?"),
-            sig("failed to listen on any local network address", r"\(port: (?P<distributed_port>\d+)\)"),
             sig(
                 "address already in use",
                 r"(?:listen \w+ (?P<address>[\w.:\[\]]+):(?P<port>\d+).*)?address already in use",

@@ -6,7 +6,7 @@ BENIGN = (
     # Normal while an engine compiles, loads or prefills for long; the prefix of the message is stable since 0.8.
     r"No available shared memory broadcast block found in \d+ seconds?",
     r"^\s*$",
-    r"FutureWarning|DeprecationWarning|UserWarning(?!: Not enough free disk)",
+    r"FutureWarning|DeprecationWarning|UserWarning(?!: (?:Not enough free disk|CUDA initialization))",
     r"OSError: \[Errno 24\] Too many open files`",  # vLLM's own advice about ulimit quotes this error
     r"Xid \(.*\): 154, .*to 0x\w+ \(None\)",  # the driver takes an earlier demand back
     r"^\s*warnings\.warn\(",

@@ -27,7 +27,7 @@ from rigd.supervise.rules.model import (
 SIZE = r"[\d.,]+ ?(?:[KMGT]i?B|bytes)"
 OOM = (
     rf"CUDA out of memory\. Tried to allocate (?P<tried_mib>{SIZE})"
-    rf"(?:.*?\bGPU (?P<gpu>\d+))?(?:.*?total capac\w+ of (?P<total_gib>{SIZE}))?(?:.*?of which (?P<free_mib>{SIZE}) is free)?"
+    rf"(?:.*?\bGPU (?P<gpu>\d+))?(?:.*?(?:total capac\w+ of |; )(?P<total_gib>{SIZE}))?(?:.*?(?:of which|allocated;) (?P<free_mib>{SIZE})(?: is)? free)?"
     rf"(?:.*?this process has (?P<process_gib>{SIZE}) memory in use)?"
 )
 SIZES = "[[: it tried to allocate {tried_mib} MiB]][[ on GPU {gpu}]][[ ({free_mib} MiB of {total_gib} GiB were free)]]."
@@ -237,7 +237,7 @@ RULES = (
                 rf"(?:,? \(?(?P<needed_gib>{SIZE}) KV cache is needed)?"
                 rf"(?:.*?available KV cache memory \((?P<available_gib>{SIZE})\))?"
                 r"(?:.*?estimated maximum model length is (?P<estimated_max_len>[\d,]+))?",
-                follow=2,
+                follow=4,
             ),
             sig(
                 "is larger than the maximum number of tokens that can be stored in kv cache",
