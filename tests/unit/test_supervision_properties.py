@@ -185,7 +185,7 @@ class World(RuleBasedStateMachine):
             if isinstance(action, StopEngine) and action.failure and action.failure.kind in ANSWERED:
                 seen = self.status.vitals.load
                 since_s = min(one.grave_s for one in self.status.troubles if one.grave_s is not None)
-                idle = seen.running + seen.waiting == 0
+                idle = seen is not None and seen.running + seen.waiting == 0
                 again = self.status.state is State.STOPPING and self.now_s - self.status.since_s > 0
                 again = again or self.requested  # A new daemon goes on with what the old one began.
                 assert idle or again or self.now_s - since_s >= TRENDS["idle_wait_s"], "not while it works"
