@@ -127,7 +127,9 @@ class Engine:
             return None
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(past.at_s))
         self._tell(
-            Noted(text=f"going on with run {past.id} of {when}, which did not come to its end (--fresh: start anew)")
+            Noted(
+                text=f"going on with run {past.id} of {when}, which did not come to its end (--fresh: start anew)"
+            )
         )
         return past
 

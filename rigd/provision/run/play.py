@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rigd.errors import RigdError
+from rigd.errors import RigdError, explain
 from rigd.provision.language.model import Host, Included, Play, Role, Task
 from rigd.provision.language.search import find_file
 from rigd.provision.run.boxes import Boxes
@@ -17,7 +17,7 @@ from rigd.provision.run.handlers import Owed, matching
 from rigd.provision.run.journal import HostPast, Journal
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.prepare import Filed, Prepared, Scope, short, truth
-from rigd.provision.run.results import Result, registered
+from rigd.provision.run.results import Result, failed, registered, skipped
 from rigd.provision.run.scopes import Known, Scopes
 
 
@@ -111,9 +111,14 @@ class HostPlay:
         """Return the items of a task's loop."""
         return self.run.scopes.items(task, scope)
 
-    def unforetold(self, task: Task) -> str | None:
-        """Return a name the task uses and check mode does not know."""
-        return self.run.scopes.first_used(self, task, self.state.known.unforetold)
+    def wrong(self, task: Task, error: RigdError) -> Result:
+        """Return the result of a task whose values cannot be made out; in check mode that may be no fault of it."""
+        name = self.run.scopes.first_used(self, task, self.state.known.unforetold)
+        if name is None or not self.run.options.check:
+            hint = f" ({error.hint})" if error.hint else ""
+            return failed(explain(error) + hint)
+        text = f"unknown: depends on '{name}', which check mode cannot know"
+        return skipped(text, unknown=True, remark=text)
 
     def register(self, name: str, result: Result, *, unknown: bool) -> None:
         """Keep a task's result under a name."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rigd.errors import RigdError, UsageError, explain
+from rigd.errors import RigdError, UsageError
 from rigd.provision.language.actions import find_action
 from rigd.provision.language.arguments import check_arguments
 from rigd.provision.language.model import Expression, Loop, Place, Task
 from rigd.provision.run.calls import Call
 from rigd.provision.run.options import RunOptions
-from rigd.provision.run.results import Result, failed, skipped
+from rigd.provision.run.results import Result, skipped
 from rigd.provision.target import modules
 
 
@@ -100,8 +100,8 @@ class Around(Protocol):
     def loop_items(self, task: Task, scope: Scope) -> list[Any]:
         """Return the items of the task's loop."""
 
-    def unforetold(self, task: Task) -> str | None:
-        """Return a name the task uses and check mode does not know."""
+    def wrong(self, task: Task, error: RigdError) -> Result:
+        """Return the result of a task whose values cannot be made out."""
 
     def files_for(
         self, task: Task, scope: Scope, arguments: Mapping[str, Any], *, diff: bool
@@ -143,7 +143,7 @@ class Preparer:
             )
         except RigdError as error:
             return Prepared(task=task, id=task.id, name=task.name or short(task), secret=True,
-                            settled=self._wrong(task, error, secret=secret))  # fmt: skip
+                            settled=self._around.wrong(task, error))  # fmt: skip
         scope = scope.hushed() if secret else scope
         if task.loop is None:
             return replace(shell, items=(self._item(shell, scope, 0, {}, None),))
@@ -166,7 +166,7 @@ class Preparer:
         except RigdError as error:
             # A loop over something that is only there when the condition holds is no mistake.
             return replace(
-                shell, settled=self._skipped_anyway(task, scope) or self._wrong(task, error, shell=shell)
+                shell, settled=self._skipped_anyway(task, scope) or self._around.wrong(task, error)
             )
         items = []
         for index, value in enumerate(values):
@@ -196,7 +196,7 @@ class Preparer:
             item = replace(item, label=self._label(task, inner, value))
             return self._called(shell, item, index)
         except RigdError as error:
-            return replace(item, settled=self._wrong(task, error, shell=shell))
+            return replace(item, settled=self._around.wrong(task, error))
 
     def _label(self, task: Task, scope: Scope, value: Any) -> str:
         if task.loop is None:
@@ -274,17 +274,6 @@ class Preparer:
             return float(value or 0)
         except (TypeError, ValueError):
             raise UsageError(f"'{value}' is no number of seconds") from None
-
-    def _wrong(
-        self, task: Task, error: RigdError, *, secret: bool = False, shell: Prepared | None = None
-    ) -> Result:
-        """Return the result of a task whose values cannot be made out."""
-        name = self._around.unforetold(task) if self._options.check else None
-        if name is not None:
-            return skipped(f"unknown: depends on '{name}', which check mode cannot know", unknown=True,
-                           remark=f"unknown: depends on '{name}'")  # fmt: skip
-        del secret, shell
-        return failed(explain(error))
 
 
 _TEMPLATED_LATER = frozenset({"assert", "set_fact", "debug"})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rigd.errors import RigdError, explain
+from rigd.errors import RigdError
 from rigd.provision.language.model import Expression, Task
 from rigd.provision.run import results
 from rigd.provision.run.actions import ACTIONS
@@ -151,7 +151,7 @@ class _Run:
         except Lost as lost:
             return results.unreachable(str(lost))
         except RigdError as error:
-            result = results.failed(explain(error))
+            result = self._host.wrong(self._task, error)
         self._remember(result)
         return result
 
