@@ -21,6 +21,7 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HERE: Mapping[str, Any] = {"ansible_connection": "local"}
 _SKIPPED = frozenset({".cfg", ".retry", ".pyc", ".swp", ".bak", ".orig", ".md"})
 _EXTENSIONS = (".yml", ".yaml", ".json", "")
+_WIDEST = frozenset({"all", "ungrouped"})
 MOST_HOSTS = 10_000
 
 
@@ -102,7 +103,7 @@ def _finished(
     if playbook is not None and playbook.absolute().parent not in roots:
         roots.append(playbook.absolute().parent)
     members = {group: tuple(_hosts_of(group, entries)) for group in entries.groups}
-    grouped = {host for group, hosts in members.items() if group != "ungrouped" for host in hosts}
+    grouped = {host for group, hosts in members.items() if group not in _WIDEST for host in hosts}
     members["all"] = tuple(entries.hosts)
     members["ungrouped"] = tuple(host for host in entries.hosts if host not in grouped)
     groups_of = _groups_of(entries, members, depths)

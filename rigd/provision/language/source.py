@@ -4,6 +4,7 @@ PyYAML reads it, since Ansible does: whatever both read, both read alike. Mappin
 `YamlList`, which are a `dict` and a `list` that can also say where each of their parts stands.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ _VAULT = (
     "encrypted values (!vault) are left out: keep the secret in a file that only its owner reads and use "
     "lookup('file', ...), or give it with --extra-vars @FILE"
 )
-_ADVICE = {
-    "'\\t'": "; indent with spaces, not tabs",
+_LINES = (
+    (re.compile(r"^ *\t"), "; indent with spaces, not tabs"),
+    (re.compile(r"[:-] +\{\{"), "; text that begins with {{ needs quotes around it"),
+    (re.compile(r"[:-] +[@%`]"), "; text that begins with @, % or ` needs quotes around it"),
+)
+"""What a line that cannot be read may look like."""
+_MESSAGES = {
     "<block end>": "; is this line indented like its neighbours?",
-    "found unhashable key": "; text that begins with {{ needs quotes around it",
-    "mapping values are not allowed": "; put quotes around text that has a colon in it",
-    "found character '@'": "; put quotes around text that begins with @",
+    "mapping values are not allowed": "; is it indented like its neighbours? Text with a colon in it needs quotes",
 }
 
 
@@ -130,7 +134,7 @@ def parse_yaml(text: str, path: Path, faults: list[Fault]) -> Any:
     try:
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        faults.append(_marked(error, path))
+        faults.append(_marked(error, path, text))
         return None
     except yaml.YAMLError as error:
         faults.append(_fault(path, (1, 1), f"not valid YAML: {' '.join(str(error).split())}"))
@@ -144,12 +148,14 @@ def _fault(path: Path, mark: tuple[int, int], sentence: str) -> Fault:
     return Fault(place=Place(file=path, line=mark[0], column=mark[1]), sentence=sentence)
 
 
-def _marked(error: yaml.MarkedYAMLError, path: Path) -> Fault:
+def _marked(error: yaml.MarkedYAMLError, path: Path, text: str) -> Fault:
     mark = error.problem_mark or error.context_mark
     where = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     problem, context = (" ".join((part or "").split()) for part in (error.problem, error.context))
     sentence = f"not valid YAML: {problem}" + (f" ({context})" if context else "")
-    advice = next((advice for sign, advice in _ADVICE.items() if sign in sentence), "")
+    line = "".join(text.splitlines()[where[0] - 1 : where[0]])
+    advice = next((advice for pattern, advice in _LINES if pattern.search(line)), "")
+    advice = advice or next((advice for sign, advice in _MESSAGES.items() if sign in sentence), "")
     return _fault(path, where, sentence + advice)
 
 

@@ -5,6 +5,7 @@ itself, since YAML has read the escapes already; in conditions and in files of t
 """
 
 import functools
+import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from itertools import count
@@ -67,16 +68,32 @@ class _CodeGenerator(NativeCodeGenerator):
         return repr(parts[0]) if len(parts) == 1 else repr("".join(map(str, parts)))
 
 
-class _EscapingLexer(Lexer):
-    """Keeps backslashes of texts within `{{ }}`."""
+class _Lexer(Lexer):
+    """Keeps backslashes of texts that begin no escape; within `{{ }}` of YAML it keeps all of them."""
+
+    def __init__(self, environment: "Environment", *, escaping: bool) -> None:
+        super().__init__(environment)
+        self._escaping = escaping
 
     def tokeniter(self, *arguments: Any, **named: Any) -> Iterator[tuple[int, str, str]]:
         inside = False
         for line, kind, text in super().tokeniter(*arguments, **named):
             if kind in ("variable_begin", "variable_end"):
                 inside = kind == "variable_begin"
-            escaped = text.replace("\\", "\\\\") if inside and kind == "string" else text
-            yield line, kind, escaped
+            if kind != "string" or "\\" not in text:
+                yield line, kind, text
+            elif inside and self._escaping:
+                yield line, kind, text.replace("\\", "\\\\")
+            else:
+                yield line, kind, _ESCAPE.sub(_kept, text)
+
+
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
+
+
+def _kept(match: re.Match[str]) -> str:
+    return match[0] if match[1] in _ESCAPES else f"\\{match[0]}"
 
 
 class Environment(SandboxedEnvironment):
@@ -89,13 +106,13 @@ class Environment(SandboxedEnvironment):
     def __init__(self, *, escaping: bool = False, **options: Any) -> None:
         options.setdefault("trim_blocks", True)
         super().__init__(undefined=Missing, autoescape=False, keep_trailing_newline=False, **options)
-        self._escaping = _EscapingLexer(self) if escaping else None
+        self._lexer = _Lexer(self, escaping=escaping)
         self.globals["omit"] = OMIT
         self.globals["range"] = range
 
     @property
     def lexer(self) -> Lexer:
-        return self._escaping or super().lexer
+        return self._lexer
 
     @staticmethod
     def concat(parts: Iterable[Any]) -> Any:
