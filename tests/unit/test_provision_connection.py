@@ -16,7 +16,7 @@ import paramiko
 import pytest
 
 from rigd.errors import UsageError
-from rigd.provision.connection import bootstrap, packing, ssh, start
+from rigd.provision.connection import bootstrap, packing, ssh, sshconfig, start
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.local import LocalDoor
 from rigd.provision.connection.ssh import SshDoor
@@ -411,7 +411,8 @@ class Server(paramiko.ServerInterface):
             channel.send_exit_status(3)
             channel.close()
 
-        threading.Thread(target=answer, daemon=True).start()
+        # The channel's request is answered when this returns; only then may the command speak and end.
+        threading.Timer(0.02, answer).start()
         return True
 
 
@@ -601,3 +602,52 @@ def test_a_child_process_s_streams_and_last_words(block_until):
     assert stream.receive() == b""
     block_until(lambda: stream.last_words() == "bad\n", 2)
     stream.close()
+
+
+# --- the ssh configuration ---
+
+
+def test_included_files_of_the_ssh_configuration_are_read_in_their_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".ssh" / "config.d"
+    folder.mkdir(parents=True)
+    (folder / "rigs").write_text("Host rig\n  HostName 10.0.0.5\n  User first")
+    (folder / "rest").write_text("Host rig\n  Port 2222\n")
+    (tmp_path / ".ssh" / "config").write_text(
+        "ServerAliveInterval 5\nInclude config.d/*\nHost rig\n  User second\n"
+        "Host *\n  Include missing\n  IdentityFile ~/key\nInclude config\n"
+    )
+    monkeypatch.setattr(sshconfig, "SYSTEM_FILE", tmp_path / "none")
+
+    rig, other = (sshconfig.read(None).lookup(name) for name in ("rig", "other"))
+
+    assert (rig["hostname"], rig["user"], rig["port"]) == ("10.0.0.5", "first", "2222")
+    assert (other["hostname"], other["identityfile"]) == ("other", [str(tmp_path / "key")])
+    assert "user" not in other
+
+
+def test_a_host_may_be_left_out_of_a_general_gateway(serve, ssh_target, tmp_path):
+    target = ssh_target(serve("none"))
+    with (tmp_path / "config").open("a") as file:
+        file.write("Host 127.0.0.1\n  ProxyJump none\nHost *\n  ProxyJump bastion.example\n")
+
+    door = SshDoor(target)
+
+    assert door.alive
+    door.close()
+
+
+def test_a_server_that_is_none_is_a_sentence_and_no_traceback(ssh_target, capfd):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def hang_up() -> None:
+        near, _ = listener.accept()
+        near.close()
+
+    threading.Thread(target=hang_up, daemon=True).start()
+
+    with pytest.raises(HostUnreachableError, match="cannot reach 'rig'"):
+        SshDoor(ssh_target(listener.getsockname()[1]))
+
+    listener.close()
+    assert capfd.readouterr().err == ""

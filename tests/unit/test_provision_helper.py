@@ -333,7 +333,8 @@ def test_content_that_the_controller_does_not_hold_is_a_failed_task(helper, know
     known(sample=module(probe=lambda arguments, box: box.blob(arguments["want"])))
 
     assert (
-        "does not hold the content" in helper.one("batch", tasks=[task(arguments={"want": "0" * 64})])["msg"]
+        "the controller does not hold it"
+        in helper.one("batch", tasks=[task(arguments={"want": "0" * 64})])["msg"]
     )
 
 
@@ -429,3 +430,64 @@ def test_what_stood_on_the_input_before_the_controller_s_words_is_dropped():
     served.Helper(lambda: next(stream, b""), said.append).serve()
 
     assert b"password" not in b"".join(said)
+
+
+def test_content_that_cannot_be_read_here_is_a_failed_task_there(known):
+    known(sample=module(probe=lambda arguments, box: box.blob(arguments["want"])))
+    unreadable = start_in_process(host="box", blobs=raising(PermissionError(13, "Permission denied", "/x")))
+
+    event = unreadable.one("batch", tasks=[task(arguments={"want": DIGEST})])
+
+    assert "the controller cannot read it" in event["msg"]
+    unreadable.close()
+
+
+def test_a_helper_that_answers_no_beat_is_cut_off_even_where_sending_is_stuck(monkeypatch):
+    monkeypatch.setattr(client, "BEAT_S", 0.05)
+    closed = threading.Event()
+
+    class Stuck:
+        """A stream that greets, and then takes nothing and says nothing until it is closed."""
+
+        said = iter([frames.READY, frames.pack({"event": "hello", "id": 1, "protocol": frames.PROTOCOL}),
+                     frames.pack({"event": "done", "id": 1})])  # fmt: skip
+        full = False
+
+        def receive(self) -> bytes:
+            chunk = next(self.said, None)
+            if chunk is None:
+                closed.wait(5)
+            return chunk or b""
+
+        def send(self, _data: bytes) -> None:
+            if self.full:
+                closed.wait(5)
+                raise BrokenPipeError
+
+        def close(self) -> None:
+            closed.set()
+
+        def last_words(self) -> str:
+            return ""
+
+    stream = Stuck()
+    reader = frames.Reader(stream.receive)
+    reader.skip_past(frames.READY, limit_bytes=100)
+    stuck = Helper(stream, reader, host="box", blobs=lambda _digest: None)
+    stream.full = True
+
+    with pytest.raises(HostUnreachableError, match="the link to 'box' is cut"):
+        list(stuck.request("batch", tasks=[task()]))
+
+
+def test_a_request_that_waits_for_content_can_be_called_off(known):
+    known(sample=module(probe=lambda arguments, box: box.blob(arguments["want"])), next=module())
+    let_go = threading.Event()
+    slow = start_in_process(host="box", blobs=lambda _digest: CONTENT if let_go.wait(5) else None)
+
+    threading.Timer(0.3, let_go.set).start()
+    (event,) = slow.request("batch", tasks=[task(arguments={"want": DIGEST})], deadline_s=0.1)
+
+    assert event["cancelled"]
+    assert slow.one("batch", tasks=[task("next")])["event"] == "probed"
+    slow.close()

@@ -187,34 +187,43 @@ class Helper:
 
     def _take(self, event: Event) -> None:
         if event["event"] == "need":
-            digest = event["digest"]
-            content = self._blobs(digest)
-            answer: Mapping[str, Any] = {"request": "blob", "digest": digest}
-            if content is None:
-                self._send(
-                    frames.pack({**answer, "missing": "the controller does not hold it; run it again"})
-                )
-            elif len(content) > frames.PAYLOAD_LIMIT_BYTES:
-                self._send(
-                    frames.pack(
-                        {**answer, "missing": "it is larger than 1 GiB; have the box get it by get_url"}
-                    )
-                )
-            else:
-                self._send(frames.pack(answer, content))
+            self._give(event["digest"])
         elif event["event"] != "beat":
             self._events.put(event)
 
+    def _give(self, digest: str) -> None:
+        """Send content that the helper asks for, or why it does not come."""
+        answer: Mapping[str, Any] = {"request": "blob", "digest": digest}
+        try:
+            content = self._blobs(digest)
+        except OSError as error:
+            self._send(frames.pack({**answer, "missing": f"the controller cannot read it: {error}"}))
+            return
+        if content is None:
+            self._send(frames.pack({**answer, "missing": "the controller does not hold it; run it again"}))
+        elif len(content) > frames.PAYLOAD_LIMIT_BYTES:
+            self._send(
+                frames.pack({**answer, "missing": "it is larger than 1 GiB; have the box get it by get_url"})
+            )
+        else:
+            self._send(frames.pack(answer, content))
+
     def _beat(self) -> None:
+        beat = frames.pack({"request": "beat"})
         while not self._closed.wait(BEAT_S):
             if time.monotonic() - self._heard_s > BEAT_S * SILENT_BEATS:
                 self._events.put(None)
                 self.close()
                 return
+            # Whoever sends now may be stuck in a cut link, and is freed by the close above.
+            if not self._sending.acquire(timeout=BEAT_S):
+                continue
             try:
-                self._send(frames.pack({"request": "beat"}))
-            except HostUnreachableError:
+                self._stream.send(beat)
+            except OSError:
                 return
+            finally:
+                self._sending.release()
 
     def _lost(self, what: str, *, temporary: bool = False) -> HostUnreachableError:
         hint = "run the same command again: it goes on where it was" if temporary else None

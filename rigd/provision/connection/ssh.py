@@ -1,6 +1,7 @@
 """A host over ssh: Fabric's connection for configuration, gateways and keys; one channel for each helper."""
 
 import contextlib
+import logging
 import shlex
 import socket
 import threading
@@ -10,8 +11,7 @@ from typing import Any
 import paramiko
 from fabric import Config, Connection
 
-from rigd import log
-from rigd.provision.connection import hostkeys
+from rigd.provision.connection import hostkeys, sshconfig
 from rigd.provision.connection.bootstrap import install_python
 from rigd.provision.connection.client import BlobSource, Helper
 from rigd.provision.connection.link import Tell
@@ -25,7 +25,8 @@ _CHUNK_BYTES = 262144
 _LAST_WORDS_BYTES = 4096
 _TICK_S = 1.0
 
-_log = log.get("provision.connection")
+# What goes wrong comes as an exception; paramiko also logs it, traceback and all, on the person's terminal.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class SshLink:
@@ -222,10 +223,11 @@ class ChannelStream:
 
 def _configured(target: Target) -> Connection:
     """Return Fabric's connection, by the ssh configuration, the target, and our rules about host keys."""
-    path = str(target.ssh_config) if target.ssh_config is not None else None
     # Of Fabric's and Invoke's own configuration files none is read: rigd has one place for its settings.
-    config = Config(lazy=True, runtime_ssh_path=path, overrides={"load_ssh_configs": True})
-    config.load_ssh_config()
+    config = Config(lazy=True, ssh_config=sshconfig.read(target.ssh_config))
+    name = target.address or target.name
+    # An exception from a general ProxyJump, which Fabric takes for a host of that name.
+    direct = str(config.base_ssh_config.lookup(name).get("proxyjump", "")).lower() == "none"
     arguments: dict[str, Any] = {
         "banner_timeout": target.connect_timeout_s,
         "auth_timeout": target.connect_timeout_s * 2,
@@ -236,7 +238,7 @@ def _configured(target: Target) -> Connection:
     if target.password is not None:
         arguments["password"] = target.password
     connection = Connection(
-        target.address or target.name, user=target.user, port=target.port, config=config,
+        name, user=target.user, port=target.port, config=config, gateway=False if direct else None,
         connect_timeout=int(max(1, target.connect_timeout_s)), connect_kwargs=arguments,
     )  # fmt: skip
     step: Any = connection

@@ -75,6 +75,7 @@ class Helper:
         except (OSError, TimeoutError, frames.FrameError):
             pass  # The controller is gone, or silent, or not one of ours: all the same to this end.
         self._over = True
+        self._groups.stop.set()
         self._contents.put(None)
         self._requests.put(None)
         self._groups.end_all()
@@ -87,6 +88,9 @@ class Helper:
             self._contents.put((header, payload))
         elif kind == "cancel":
             if header.get("of") == self._present:
+                self._groups.stop.set()
+                # Wakes a task that waits for content.
+                self._contents.put(None)
                 self._groups.end_all()
         else:
             self._requests.put(header)
@@ -123,14 +127,14 @@ class Helper:
                 raise ModuleError(
                     f"the controller did not send what it holds within {BLOB_DEADLINE_S:g} s"
                 ) from None
-            if came is None or self._groups.stop.is_set():
+            if self._groups.stop.is_set():
                 raise TaskCancelled
+            if came is None:
+                continue
             header, payload = came
             if header.get("digest") == digest:
-                if header.get("missing"):
-                    raise ModuleError(
-                        "the controller does not hold the content that this task needs; run it again"
-                    )
+                if reason := header.get("missing"):
+                    raise ModuleError(f"the content that this task needs did not come: {reason}")
                 return payload
 
     def _hello(self, request: Request) -> None:
