@@ -61,7 +61,8 @@ def test_missing_model_folder_is_waited_for_after_the_start_that_missed_it(rig):
     rig.settings["engine"]["model"] = str(model)
     rig.fault(fail_at_start="model-missing")
     rig.start_daemon()
-    rig.until(lambda: (rig.status()["waiting"] or {}).get("what") == "model_mount", 30, "it waits")
+    looked = rig.until(lambda: (rig.status()["waiting"] or {}).get("detail"), 30, "it has looked and waits")
+    assert looked == f"{model} is not there"
 
     rig.fault()
     model.mkdir()
