@@ -187,6 +187,8 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
         if stale or state["interrupted"]:  # ... and then the answer may be another.
             words = " ".join(state["words"][state["words"].index(_verb(state["words"])) :])
             return [*changes, Change(what=f"{words} (apt cannot foretell more before that)", subject="apt")]
+        if "held" in plan["error"]:
+            refuse_held(arguments, state, state.get("held", ()))
         raise ModuleError(plan["error"])
     refuse(arguments, state, plan)
     return [*changes, *planned_changes(plan)]
@@ -200,6 +202,7 @@ def planned_changes(plan: Mapping[str, Any]) -> list[Change]:
         *(Change(what=f"upgrade {name} {old} -> {new}" if old else f"install {name} {new}", subject=name,
                  before=f"{name} {old}\n" if old else "", after=f"{name} {new}\n")
           for name, old, new in plan["install"]),
+        *(Change(what=f"finish setting up {name}", subject=name) for name in plan["configure"]),
     ]  # fmt: skip
 
 
@@ -224,13 +227,16 @@ def refuse(arguments: Mapping[str, Any], state: Mapping[str, Any], plan: Mapping
             f" them in a"
             " task with `state: absent` before this one, or say `force: true`; `apt-get -s` shows the whole plan"
         )
-    touched = {name for name, *_ in plan["install"]} | set(removed)
-    held = [name for name in state.get("held", ()) if name in touched]
+    refuse_held(arguments, state, {name for name, *_ in plan["install"]} | set(removed))
+
+
+def refuse_held(arguments: Mapping[str, Any], state: Mapping[str, Any], touched: Iterable[str]) -> None:
+    """Stop what would change held packages, by their names."""
+    held = sorted(set(state.get("held", ())) & set(touched))
     if held and not arguments.get("allow_change_held_packages"):
         raise ModuleError(
-            f"{', '.join(held)} is held, and this would change it. Release it with `apt-mark unhold"
-            f" {' '.join(held)}`,"
-            " or say `allow_change_held_packages: true`"
+            f"{', '.join(held)} is held, and this would change it. Release it with"
+            f" `apt-mark unhold {' '.join(held)}`, or say `allow_change_held_packages: true`"
         )
 
 

@@ -18,6 +18,8 @@ LOCK_WAIT_S = 600
 TIMEOUT_S = 5400.0
 """A driver with DKMS on a slow box and a slow line stays below this."""
 
+TAIL_LINES = 10
+
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
@@ -84,7 +86,9 @@ SENTENCES: tuple[Rule, ...] = (
 
 def options(*, lock_wait_s: int = LOCK_WAIT_S) -> list[str]:
     """Return what every call carries: yes to all, wait for the lock, try a flaky line again."""
-    return ["-y", "-q", "-o", f"DPkg::Lock::Timeout={lock_wait_s}", "-o", "Acquire::Retries=3"]
+    # Without a terminal of its own, so that a script which wants an answer from one is told that there is none.
+    return ["-y", "-q", "-o", f"DPkg::Lock::Timeout={lock_wait_s}", "-o", "Acquire::Retries=3",
+            "-o", "Dpkg::Use-Pty=0"]  # fmt: skip
 
 
 def run(
@@ -109,8 +113,8 @@ def failure(answer: CommandResult, holder: str = "") -> ModuleError:
     """Return the fault of an apt-get that ended badly, in a sentence, with its own words beneath."""
     text = f"{answer.stdout}\n{answer.stderr}"
     facts = {"rc": answer.rc, "stdout": answer.stdout, "stderr": answer.stderr}
-    own = [line for line in answer.stderr.splitlines() if line.startswith(("E:", "W:", "dpkg:", "Error"))]
-    tail = "\n".join((own or text.strip().splitlines())[-8:])
+    told = [line for line in answer.stderr.splitlines() if line.strip() and not line.startswith("debconf: ")]
+    tail = "\n".join((told or text.strip().splitlines())[-TAIL_LINES:])
     for pattern, sentence in SENTENCES:
         if match := re.search(pattern, text):
             return ModuleError(f"{_fill(sentence, match.groups(), holder)}\n{tail}", **facts)
@@ -132,20 +136,27 @@ def simulate(box: Box, words: list[str]) -> dict[str, Any]:
     argv = ["apt-get", "-s", "-q", "-y", "-o", "Debug::NoLocking=1", *words]
     answer = box.run(argv, environment=ENVIRONMENT, timeout_s=300, ok=None)
     if answer.rc != 0:
-        return {"install": [], "remove": [], "error": str(failure(answer))}
+        return {"install": [], "remove": [], "configure": [], "error": str(failure(answer))}
     return {**read_simulation(answer.stdout), "error": ""}
 
 
 def read_simulation(text: str) -> dict[str, Any]:
-    """Return packages to install ([name, old version or "", new version]) and to remove ([name, version])."""
-    install, remove = [], []
+    """Return packages to install ([name, old or "", new]), to remove ([name, version]), and those half set up."""
+    install, remove, configure = [], [], []
     for line in text.splitlines():
         # Inst curl [7.88.1-10+deb12u5] (7.88.1-10+deb12u8 Debian:12.8/stable [amd64])
         if match := re.match(r"Inst (\S+) (?:\[([^\]]+)\] )?\((\S+)", line):
             install.append([match[1], match[2] or "", match[3]])
         elif match := re.match(r"(?:Remv|Purg) (\S+)(?: \[([^\]]+)\])?", line):
             remove.append([match[1], match[2] or ""])
-    return {"install": install, "remove": remove}
+        elif match := re.match(r"Conf (\S+)", line):
+            configure.append(match[1])
+    fresh = {name for name, *_ in install}
+    return {
+        "install": install,
+        "remove": remove,
+        "configure": [name for name in configure if name not in fresh],
+    }
 
 
 def lists_time_s() -> float:
