@@ -49,6 +49,11 @@ RULES = (
             ),
             sig("num_speculative_tokens must be provided"),
             sig(
+                "max_num_scheduled_tokens",
+                r"(?P<reason>max_num_scheduled_tokens is set to -?\d+.*?speculative[^\[]*)",
+                follow=1,
+            ),
+            sig(
                 "speculative",
                 r"(?P<reason>(?:ValueError|NotImplementedError|AssertionError): .*speculative.*)",
             ),
@@ -129,6 +134,10 @@ RULES = (
             sig(
                 "is not divisible by",
                 r"(?P<reason>(?:weight|size_[kmn]|input_size|output_size|in_features|out_features|intermediate_size|group_size)\S* ?=? ?\(?(?P<size>\d+)\)? is not divisible by.*)",
+            ),
+            sig(
+                "is not divisible by",
+                r"(?:Assertion|Value|Runtime)Error: (?P<reason>(?P<size>\d+) is not divisible by (?P<minimum>\d+))",
             ),
             sig(
                 "not divisible by",

@@ -150,6 +150,19 @@ RULES = (
             sig(
                 "requires compute capability", r"requires compute capability (?:>= ?)?(?P<needed_sm>[\d.]*\d)"
             ),
+            sig("minimum capability", r"Minimum capability: (?P<needed_sm>\d+)\.? +Current capability: \d+"),
+            sig(
+                "is not compatible with the current pytorch",
+                r"sm_\d+ is not compatible with the current PyTorch",
+            ),
+            sig(
+                "or newer",
+                r"(?:only supports?|requires?) (?:Turing|Ampere|Ada|Hopper|Blackwell|SM ?_?(?P<needed_sm>\d+))\w*(?: GPUs?)? or newer",
+            ),
+            sig(
+                "only supported on",
+                r"only supported on (?:Hopper|Blackwell|Ada|(?:compute capability |SM ?_?)(?P<needed_sm>[\d.]*\d))",
+            ),
             sig("fa3 is only supported", r"FA3 is only supported on devices with compute capability[^.]*"),
         ),
         sentence="The build has no kernel for this card[[ (it needs sm {needed_sm})]]: made for another architecture.",
@@ -164,6 +177,10 @@ RULES = (
         signatures=(
             sig("failed to find c compiler"),
             sig("cuda_utils", r"CalledProcessError.*(?:gcc|cc|clang).*cuda_utils"),
+            sig(
+                "calledprocesserror",
+                r"CalledProcessError: Command '?\[?['\"]?(?:[\w./-]*/)?(?P<tool>gcc|g\+\+|cc|c\+\+|clang(?:\+\+)?|nvcc|ninja)\b",
+            ),
             sig(
                 "no such file or directory",
                 r"No such file or directory: '?[\w./:-]*\b(?P<tool>nvcc|ninja|gcc|g\+\+|c\+\+|cc)'?(?:$|[\s'\"])",
@@ -266,6 +283,7 @@ RULES = (
                 "pthread_create failed",
                 r"pthread_create failed.*(?:Operation not permitted|temporarily unavailable)",
             ),
+            sig("blockingioerror", r"BlockingIOError: \[Errno 11\] Resource temporarily unavailable"),
             sig(
                 "resource temporarily unavailable", r"(?:fork|clone|thread).*Resource temporarily unavailable"
             ),

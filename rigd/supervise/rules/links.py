@@ -78,7 +78,15 @@ RULES = (
                 "/dev/shm",  # noqa: S108  (what the log says)
                 r"(?:No space left on device.*(?P<path>/dev/shm\S*)|(?P<path2>/dev/shm/\S+).*No space left on device)",
             ),
-            sig("no space left on device", r"(?:nccl|shared memory).*No space left on device"),
+            sig(
+                "no space left on device",
+                r"(?:nccl|shared memory).*No space left on device|No space left on device: '?(?P<path>/psm_\w+)",
+            ),
+            sig(
+                "no space left on device",
+                r"No space left on device",
+                frames=r"shared_memory\.py|shm_broadcast\.py|SharedMemory\(",
+            ),
             sig("out of shared memory"),
             sig("insufficient shared memory", r"^(?!.*bus error).*insufficient shared memory"),
         ),

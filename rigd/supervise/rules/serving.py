@@ -146,7 +146,7 @@ RULES = (
         signatures=(
             sig(
                 "drafter",
-                r"(?:drafter|draft model)\b.*(?:not found|missing|could not be (?:found|loaded)|falling back|disabled)",
+                r"(?:drafter|draft model)\b.*(?:not found|missing|could not be (?:found|loaded)|falling back|(?<!not )disabled)",
             ),
             sig(
                 "draft model",
