@@ -22,7 +22,7 @@ BENIGN = (
     r"(?:Retrying in|Retry attempt|retrying) .*\b(?:s|seconds?|\d+/\d+)\b",
     r"Error retrieving (?:safetensors|file list)",
     r"\bcustom allreduce is disabled because\b|Custom allreduce is disabled",
-    r"Received request \S+|Request \S+ details:|Generated response \S+",  # they quote what clients write
+    r"Received request \S+|Request \S+ details:|Generated response (?!.*!{8})",  # they quote what clients write
     r"Ignoring mistral3? |^\s*File \"",
 )
 """Lines that never are a failure, whatever words they contain. Tried before every rule."""
