@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class FakeBox:
     requests: list[tuple[str, list[str]]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=lambda: {"kernel": "6.1", "distribution": "Debian"})
     facts_asked: int = 0
+    fault: Callable[[str], None] = lambda _where: None
+    """Called before and after each request; a test breaks the run there."""
 
     @property
     def boot_id(self) -> str:
@@ -88,6 +90,11 @@ class FakeHelper:
             raise HostUnreachableError("the link is cut", temporary=True)
         tasks = fields.get("tasks") or [fields["task"], *fields.get("then", ())]
         self._box.requests.append((kind, [task["id"] for task in tasks]))
+        self._box.fault(f"before {kind}")
+        yield from self._answers(kind, tasks, deadline_s, fields)
+        self._box.fault(f"after {kind}")
+
+    def _answers(self, kind, tasks, deadline_s, fields) -> Iterator[dict[str, Any]]:
         if tasks[0]["id"] == REBOOT_ID:
             if not self._box.pending:
                 self._box.reboots += 1

@@ -8,6 +8,7 @@ follows is twice as long: a first run, where everything differs, does not probe 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 
 from rigd.provision.language.model import Node, Task
 from rigd.provision.run.calls import Answer, Call, Link
@@ -69,7 +70,6 @@ class Ahead:
         self._batch = LONGEST_BATCH
         self._upcoming: Sequence[Node] = ()
         self._next = 0
-        self.enabled = True
 
     def look_at(self, nodes: Sequence[Node], index: int) -> None:
         """Say what comes after the task that is about to run."""
@@ -100,14 +100,14 @@ class Ahead:
     def apply(self, task: Task, call: Call, rest: Sequence[Call]) -> Answer:
         """Carry out a call."""
         link = self._link_of(call)
-        self._batch = 1
+        self._answers.clear()
         if link.local:
             # No way to save, and what comes may read files of this machine through lookups: see them changed.
             then: list[Call] = []
             self.forget()
         else:
-            then = list(self._following(task, call, rest, self._batch))
-            self._answers.clear()
+            then = list(self._following(task, call, rest, 1))
+        self._batch = 1 + len(then)
         answer, answers = link.apply(call, then)
         self._keep(then, answers)
         return answer
@@ -122,25 +122,28 @@ class Ahead:
 
     def _following(self, task: Task, call: Call, rest: Sequence[Call], limit: int) -> Iterator[Call]:
         """Yield calls after this one that may be probed now, for the same helper."""
-        if not self.enabled or stops(task, alone=self._alone):
+        if stops(task, alone=self._alone):
             return
         left = limit
-        for later in rest:
-            if left <= 0 or (later.user, later.on) != (call.user, call.on):
+        for later in chain(rest, self._later(task)):
+            if (later.user, later.on) != (call.user, call.on):
+                return
+            if later.id in self._answers:
+                continue
+            if left <= 0:
                 return
             left -= 1
             yield later
+
+    def _later(self, task: Task) -> Iterator[Call]:
+        """Yield the calls of the tasks after this one, as far as nothing in between may change what they find."""
         unknown = names_set(task) or frozenset()
-        for node in self._upcoming[self._next :]:
-            if left <= 0 or not isinstance(node, Task) or stops(node, alone=self._alone):
+        for node in islice(self._upcoming, self._next, None):
+            if not isinstance(node, Task) or stops(node, alone=self._alone):
                 return
             if self._is_action(node) and short(node) not in _TRANSPARENT:
                 return
-            for later in self._calls(node, unknown):
-                if left <= 0 or (later.user, later.on) != (call.user, call.on):
-                    return
-                left -= 1
-                yield later
+            yield from self._calls(node, unknown)
             unknown |= names_set(node) or frozenset()
 
     def _calls(self, task: Task, unknown: frozenset[str]) -> Sequence[Call]:

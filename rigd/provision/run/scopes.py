@@ -15,7 +15,7 @@ from rigd.provision.language.search import find_file
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.prepare import NotYetKnownError, Scope
 from rigd.provision.target import facts as box_facts
-from rigd.provision.templating import render
+from rigd.provision.templating import files, render
 from rigd.provision.templating.lookups import loop_items
 from rigd.provision.templating.syntax import variables_in_expression
 from rigd.provision.templating.values import OMIT, Plain
@@ -269,7 +269,7 @@ class Scopes:
         own = scope.plus(
             {"template_path": str(path), "template_host": "", "template_destpath": options.get("dest")}
         )
-        return render.render_file(
+        return files.render_file(
             text, own.variables, name=str(path), folders=(path.parent, self.folder), options=options
         )
 
