@@ -20,32 +20,37 @@ class HostUnreachableError(Exception):
     """Nobody answers on the socket, or may be asked by this user."""
 
 
+class AnswerBrokenOffError(HostUnreachableError):
+    """The request was taken, and no answer came: whether it was done is not known."""
+
+
 def reachable(path: Path = SOCKET) -> bool:
     """Return whether this user may ask."""
     return path.is_socket() and os.access(path, os.W_OK)
 
 
 async def ask(request: Mapping[str, Any], *, path: Path = SOCKET, deadline_s: float) -> dict[str, Any]:
-    """Return the answer. Raises `HostUnreachableError`; an answer that breaks off may be a host going down."""
+    """Return the answer. Raises `HostUnreachableError`, and its `AnswerBrokenOffError` once the request was sent."""
+    sent = False
     try:
         async with asyncio.timeout(deadline_s):
             reader, writer = await asyncio.open_unix_connection(str(path), limit=ANSWER_LIMIT)
             try:
                 writer.write(json.dumps(request).encode() + b"\n")
                 await writer.drain()
+                sent = True
                 line = await reader.readline()
             finally:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
-    except TimeoutError as error:
-        raise HostUnreachableError(f"{path} did not answer within {deadline_s:.0f} s") from error
-    except (OSError, ValueError) as error:
-        raise HostUnreachableError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    try:
         answer = json.loads(line)
-    except ValueError as error:
-        raise HostUnreachableError(f"{path} gave no answer") from error
+    except TimeoutError as error:
+        broken = AnswerBrokenOffError if sent else HostUnreachableError
+        raise broken(f"{path} did not answer within {deadline_s:.0f} s") from error
+    except (OSError, ValueError) as error:
+        broken = AnswerBrokenOffError if sent else HostUnreachableError
+        raise broken(f"{path}: {getattr(error, 'strerror', None) or 'it gave no answer'}") from error
     if not isinstance(answer, dict):
-        raise HostUnreachableError(f"{path} gave no answer")
+        raise AnswerBrokenOffError(f"{path}: it gave no answer")
     return answer

@@ -53,6 +53,10 @@ class HostHands:
                 work = partial(carry_out, request, self._rig(), record=self._record)
                 return await run_blocking(work, deadline_s=DEADLINE_S)
             answer = await host_socket.ask(request, path=self._path, deadline_s=DEADLINE_S)
+        except host_socket.AnswerBrokenOffError as error:
+            # A host that goes down takes its one-shot along: the next boot says whether it did.
+            down = act.kind is ActKind.REBOOT
+            return Answer(ok=down, message=str(error), hint="" if down else "journalctl -t rigd-host-act")
         except host_socket.HostUnreachableError as error:
             return Answer(ok=False, message=f"nobody does it for rigd: {error}", hint=self._typed(act))
         except TimeoutError:

@@ -55,6 +55,12 @@ class Box:
             raise BoxError(f"`{command}` ended with {done.returncode}:\n{done.stdout}")
         return done.stdout
 
+    def boot_again(self) -> None:
+        """Wait until the box goes down for the reboot that it was asked for, and let it come up."""
+        self.process.wait(BOOT_DEADLINE_S)
+        self.process = _started(self.root, self.port, self.log)
+        _wait_until_up(self)
+
     def put(self, path: str, content: str | Path, *, mode: int = 0o644) -> Path:
         """Place a text, or a copy of a file, at `path` in the box."""
         inside = self.root / path.lstrip("/")
@@ -67,6 +73,14 @@ class Box:
         return inside
 
 
+def _started(root: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
+    # The machine's own systemd, if any, need not know of the box; it ends with this process.
+    command = ["setpriv", "--pdeathsig=TERM", "systemd-nspawn", "-q", "-b", "--register=no",
+               "--keep-unit", "--console=pipe", f"--machine=rigd-box-{port}", "-D", str(root)]  # fmt: skip
+    with log.open("ab") as output:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+
 @contextlib.contextmanager
 def booted(saved: Path, key: Path, port: int) -> Iterator[Box]:
     """Boot a copy of the saved root; end the box and drop the copy afterwards."""
@@ -74,12 +88,7 @@ def booted(saved: Path, key: Path, port: int) -> Iterator[Box]:
     with _copy(saved, base) as root:
         (root / "etc/ssh/sshd_config.d/box.conf").write_text(f"Port {port}\nListenAddress 127.0.0.1\n")
         log = base / "console.log"
-        # The machine's own systemd, if any, need not know of the box; it ends with this process.
-        command = ["setpriv", "--pdeathsig=TERM", "systemd-nspawn", "-q", "-b", "--register=no",
-                   "--keep-unit", "--console=pipe", f"--machine=rigd-box-{port}", "-D", str(root)]  # fmt: skip
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        box = Box(root=root, key=key, port=port, log=log, process=process)
+        box = Box(root=root, key=key, port=port, log=log, process=_started(root, port, log))
         try:
             _wait_until_up(box)
             yield box
