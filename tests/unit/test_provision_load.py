@@ -1,12 +1,15 @@
 """Playbooks are loaded whole, or refused with every fault, its place, and what to write instead."""
 
+from pathlib import Path
+
 import pytest
 
 from rigd.errors import ExitCode
 from rigd.provision.language.faults import PlaybookError
 from rigd.provision.language.load import load_playbook, load_vars
-from rigd.provision.language.model import Block
+from rigd.provision.language.model import Block, Task
 from rigd.provision.language.source import Octal, Unsafe
+from rigd.provision.language.tasks import tasks_of
 
 
 def site(tmp_path, text, **files):
@@ -329,3 +332,40 @@ def test_lines_of_aliases_of_aliases_are_refused(tmp_path):
 
     with pytest.raises(PlaybookError, match="make this file too large"):
         load_vars(path)
+
+
+def test_the_idioms_of_public_playbooks_load():
+    path = Path(__file__).parents[1] / "data" / "playbooks" / "shapes" / "site.yml"
+
+    (play,) = load_playbook(path).plays
+
+    unit = next(found for found in tasks_of(play.roles) if found.name == "Unit")
+    assert (unit.notify, unit.tags, unit.role.name) == (
+        ("restart engine", "engine changed"),
+        {"engine"},
+        "engine",
+    )
+    here = next(found for found in play.tasks if isinstance(found, Task) and found.name == "Here")
+    assert (here.delegate_to, here.arguments) == ("localhost", {"cmd": "echo done"})
+    assert len(tuple(tasks_of(play.roles))) == 2 * 3
+
+
+def test_a_template_that_is_badly_written_is_told_with_its_own_line(tmp_path):
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "a.j2").write_text("fine\n{% if x %}\n{{ y | nosuch }}\n")
+    path = site(tmp_path, task("template: {src: a.j2, dest: /a}"))
+
+    (fault,) = faults(path)
+
+    assert (fault.place.file.name, fault.place.line) == ("a.j2", 3)
+
+    (tmp_path / "templates" / "a.j2").write_text("{{ y | nosuch }}\n")
+    (fault,) = faults(path)
+    assert fault.sentence == "there is no filter 'nosuch'"
+
+
+def test_a_template_that_is_missing_is_told_unless_a_condition_may_excuse_it(tmp_path):
+    (fault,) = faults(site(tmp_path, task("template: {src: none.j2, dest: /a}")))
+    assert fault.sentence == "there is no template 'none.j2'"
+
+    assert only_task(site(tmp_path, task("template: {src: none.j2, dest: /a}\nwhen: made_before"))).when

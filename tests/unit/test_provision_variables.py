@@ -3,7 +3,8 @@
 import pytest
 
 from rigd.provision.language.source import Unsafe
-from rigd.provision.templating.render import expression, holds, render, render_file
+from rigd.provision.templating.files import render_file
+from rigd.provision.templating.render import expression, holds, render
 from rigd.provision.templating.values import OMIT, Plain
 from rigd.provision.templating.variables import (
     EVERYTHING,

@@ -36,38 +36,45 @@ TASK_KEYWORDS: Mapping[str, str] = {
 }
 """Keywords that plays have, but blocks and tasks do not."""
 
+_ENGINE_IMAGE = "the runtime pulls the engine's image by its digest; for others run `docker pull`"
+_OTHER_SYSTEM_MODULES = (
+    "apk apt_rpm copr dnf dnf5 dnf_config_manager dnf_repository firewalld flatpak homebrew homebrew_cask "
+    "layman macports opkg pacman portage pkgng redhat_subscription rhsm_repository rpm_key seboolean sefcontext selinux seport "
+    "subscription_manager swdepot urpmi win_command win_copy win_feature win_file win_package win_reboot win_service "
+    "win_shell win_template yum yum_repository yum_versionlock zypper zypper_repository"
+)
 MODULES: Mapping[str, str] = {
+    **dict.fromkeys(_OTHER_SYSTEM_MODULES.split(), _OTHER_SYSTEM),
     "add_host": "the inventory is fixed before a run, so that a broken run can go on",
-    "apt_rpm": _OTHER_SYSTEM,
-    "apk": _OTHER_SYSTEM,
-    "dnf": _OTHER_SYSTEM,
-    "dnf5": _OTHER_SYSTEM,
+    "alternatives": "run update-alternatives with `command` and `creates`",
+    "archive": "run tar with `command` and `creates`",
+    "async_status": "a task with `async` is waited for; use `until` to ask for something again",
+    "debconf": "run debconf-set-selections with `command`; packages are installed without questions",
     "docker_compose": _COMPOSE,
     "docker_compose_v2": _COMPOSE,
     "docker_container": _SUPERVISED,
-    "docker_image": "the runtime pulls the engine's image by its digest; for others run `docker pull`",
-    "docker_image_pull": "the runtime pulls the engine's image by its digest; for others run `docker pull`",
+    "docker_image": _ENGINE_IMAGE,
+    "docker_image_pull": _ENGINE_IMAGE,
     "docker_network": _SUPERVISED,
+    "docker_prune": "what takes room on a box is told by `rigd doctor`",
     "docker_volume": _SUPERVISED,
     "expect": "it answers prompts by pattern; use the options that keep a program from asking",
-    "firewalld": _OTHER_SYSTEM,
+    "fetch": "read a small file with slurp; copy large ones with scp",
+    "filesystem": "no task makes a file system: what is on the disk would be gone",
+    "git": "run git with `command` and `creates`",
     "group_by": "groups are fixed before a run, so that a broken run can go on; use `when`",
-    "homebrew": _OTHER_SYSTEM,
+    "include": "Ansible has removed it, too: write include_tasks or import_tasks",
+    "ini_file": "use lineinfile, or a template of the whole file",
     "iptables": "rules that vanish with a reboot; use ufw",
-    "pacman": _OTHER_SYSTEM,
-    "rhsm_repository": _OTHER_SYSTEM,
-    "rpm_key": _OTHER_SYSTEM,
-    "seboolean": _OTHER_SYSTEM,
-    "sefcontext": _OTHER_SYSTEM,
-    "selinux": _OTHER_SYSTEM,
-    "subscription_manager": _OTHER_SYSTEM,
+    "locale_gen": "run locale-gen with `command` and `creates`",
+    "lvol": "no task touches volumes: what is on the disk would be gone",
+    "npm": "run npm with `command` and `creates`",
+    "pam_limits": "use a file in /etc/security/limits.d, or LimitMEMLOCK= of the unit",
+    "parted": "no task touches partitions: what is on the disk would be gone",
+    "pip": "run `python3 -m venv` and its pip with `command` and `creates`",
+    "snap": "packages come from apt: Docker as a snap has a confinement of its own",
     "synchronize": "it needs rsync on both ends; copy takes folders, too",
-    "win_command": _OTHER_SYSTEM,
-    "win_shell": _OTHER_SYSTEM,
-    "yum": _OTHER_SYSTEM,
-    "yum_repository": _OTHER_SYSTEM,
-    "zypper": _OTHER_SYSTEM,
-    "zypper_repository": _OTHER_SYSTEM,
+    "validate_argument_spec": "use assert",
 }
 """Modules and actions by their short names."""
 

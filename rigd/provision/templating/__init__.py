@@ -3,7 +3,7 @@
     Layers (play, role, task, facts, results, ...) -> Variables: a mapping that fills in a value when it is asked for
     render(value, variables)        any value of a playbook -> plain data
     holds(condition, variables)     an expression           -> true or false, else an error
-    render_file(text, variables)    a file of templates     -> text
+    files.render_file(text, ...)    a file of templates     -> text
     syntax.template_fault(text), syntax.variables_used(text)   what can be known without a host
 
 Only what stands in files of the playbook is a template. Results, facts and the items of a loop (`Plain` mappings) are

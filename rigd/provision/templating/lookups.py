@@ -73,7 +73,7 @@ def _file(terms: list[Any], variables: Any, *, rstrip: bool = True, lstrip: bool
 
 
 def _template(terms: list[Any], variables: Any, **options: Any) -> list[Any]:
-    from rigd.provision.templating.render import render_file  # noqa: PLC0415  (it renders with these lookups)
+    from rigd.provision.templating.files import render_file  # noqa: PLC0415  (it renders with these lookups)
     from rigd.provision.templating.values import Plain  # noqa: PLC0415  (as above)
 
     extra = options.pop("template_vars", {})

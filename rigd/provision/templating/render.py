@@ -1,12 +1,9 @@
-"""Templates, conditions and files of templates computed for one task; what goes wrong becomes a sentence."""
+"""Templates, conditions and expressions computed for one task; what goes wrong becomes a sentence."""
 
-import functools
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError
-from jinja2.loaders import FileSystemLoader
 
 from rigd.provision.language.faults import nearest
 from rigd.provision.language.model import Expression, Place
@@ -16,26 +13,9 @@ from rigd.provision.templating.variables import (
     TemplateError,
     UndefinedVariableError,
     Variables,
-    with_newlines,
 )
 
 _SHOWN = 120
-_HEADER = "#jinja2:"
-_OPTIONS = (
-    "block_start_string",
-    "block_end_string",
-    "variable_start_string",
-    "variable_end_string",
-    "comment_start_string",
-    "comment_end_string",
-    "line_statement_prefix",
-    "line_comment_prefix",
-    "trim_blocks",
-    "lstrip_blocks",
-    "newline_sequence",
-    "keep_trailing_newline",
-)
-"""What a template file's first line, or the arguments of `template`, may set."""
 
 
 def render(value: Any, variables: Variables, *, place: Place | None = None, secret: bool = False) -> Any:
@@ -47,7 +27,7 @@ def render(value: Any, variables: Variables, *, place: Place | None = None, secr
     try:
         return final(variables.resolve(value))
     except Exception as error:
-        raise _explained(error, "cannot fill in", value, variables, place, secret=secret) from error
+        raise explained(error, "cannot fill in", value, variables, place, secret=secret) from error
 
 
 def expression(text: str, variables: Variables, *, place: Place | None = None, secret: bool = False) -> Any:
@@ -55,7 +35,7 @@ def expression(text: str, variables: Variables, *, place: Place | None = None, s
     try:
         return final(environment.run_expression(environment.compiled_expression(text), variables))
     except Exception as error:
-        raise _explained(error, "cannot compute", text, variables, place, secret=secret) from error
+        raise explained(error, "cannot compute", text, variables, place, secret=secret) from error
 
 
 def holds(condition: Any, variables: Variables, *, place: Place | None = None, secret: bool = False) -> bool:
@@ -89,55 +69,7 @@ def first_false(
     return None
 
 
-def render_file(
-    text: str,
-    variables: Variables,
-    *,
-    name: str,
-    folders: Iterable[Path] = (),
-    options: Mapping[str, Any] | None = None,
-    secret: bool = False,
-) -> str:
-    """Return what a file of templates gives. `folders`: where its `include` and `import` look for others.
-
-    `options` are the arguments of `template` that are about Jinja; a first line `#jinja2: ...` wins over them.
-    """
-    try:
-        chosen, text = _header(
-            text, {key: value for key, value in (options or {}).items() if key in _OPTIONS}
-        )
-        made = _file_environment(tuple(sorted(chosen.items())), tuple(map(str, folders)))
-        template = made.from_string(text)
-        found = final(environment.run(template, variables))
-        result = "" if found is None else str(found)
-    except Exception as error:
-        raise _explained(error, "cannot fill in the file", name, variables, None, secret=secret) from error
-    return with_newlines(result, text)
-
-
-@functools.lru_cache(maxsize=32)
-def _file_environment(
-    options: tuple[tuple[str, Any], ...], folders: tuple[str, ...]
-) -> environment.Environment:
-    chosen = dict(options)
-    chosen.pop("keep_trailing_newline", None)
-    return environment.make_environment(escaping=False, loader=FileSystemLoader(folders), **chosen)
-
-
-def _header(text: str, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    if not text.startswith(_HEADER):
-        return options, text
-    line, _, rest = text.partition("\n")
-    for pair in line.removeprefix(_HEADER).split(","):
-        key, _, value = (part.strip() for part in pair.partition(":"))
-        if key not in _OPTIONS:
-            raise TemplateError(f"the first line sets '{key}', which is no option{nearest(key, _OPTIONS)}")
-        word = value.strip("\"'")
-        options[key] = word.lower() == "true" if word.lower() in ("true", "false") else word
-    return options, rest
-
-
-def _explained(
+def explained(
     error: Exception,
     what: str,
     value: Any,
@@ -146,6 +78,7 @@ def _explained(
     *,
     secret: bool,
 ) -> TemplateError:
+    """Return an error of a template as a sentence about the value that was to be filled in."""
     subject = "a value" if secret else _short(value)
     start = f"{_at(place)}{what} {subject}: "
     if isinstance(error, MissingError):
@@ -197,4 +130,4 @@ def _typed(value: Any) -> str:
     return _type(value) if value is None else f"{_type(value)} ({_short(repr(value))[1:-1]})"
 
 
-__all__ = ["OMIT", "expression", "first_false", "holds", "render", "render_file"]
+__all__ = ["OMIT", "expression", "first_false", "holds", "render"]

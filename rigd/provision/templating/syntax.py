@@ -30,7 +30,7 @@ def template_fault(text: str) -> str | None:
         tree = environment.parsed(text)
     except TemplateSyntaxError as error:
         return _sentence("template", text, error)
-    return _unknown(tree)
+    return unknown_in(tree)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -40,7 +40,7 @@ def expression_fault(text: str) -> str | None:
         tree = environment.parsed_expression(text)
     except TemplateSyntaxError as error:
         return _sentence("expression", text, error)
-    return _unknown(tree)
+    return unknown_in(tree)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -101,7 +101,7 @@ def _looked_up(tree: nodes.Template) -> Iterable[str | None]:
             yield name.rpartition(".")[2] if isinstance(name, str) else None
 
 
-def _unknown(tree: nodes.Template) -> str | None:
+def unknown_in(tree: nodes.Template) -> str | None:
     """Return the sentence about the first filter, test or lookup that is not known."""
     known = environment.plain_environment()
     used: tuple[tuple[str, Iterable[str], Collection[str], Mapping[str, str]], ...] = (
