@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from rigd import log
 from rigd.provision.connection.target import HostUnreachableError
 from rigd.provision.target import frames
 
@@ -23,8 +22,6 @@ HELLO_DEADLINE_S = 30.0
 CANCEL_DEADLINE_S = 10.0
 EVENT_LIMIT = 10_000
 """Events that may wait for the caller; then the helper waits."""
-
-_log = log.get("provision.connection")
 
 
 class Stream(Protocol):
@@ -122,9 +119,7 @@ class Helper:
                 self._present = None
                 return
             if event["event"] == "debug":
-                _log.debug(
-                    "module broke off", host=self._host, task=event.get("task"), trace=event.get("text")
-                )
+                _debug("module broke off", host=self._host, task=event.get("task"), trace=event.get("text"))
                 continue
             yield event
         # Time is up: what runs is ended, and the helper says how.
@@ -182,7 +177,7 @@ class Helper:
                 self._heard_s = time.monotonic()
                 self._take(frame[0])
         except (OSError, EOFError, frames.FrameError, HostUnreachableError) as error:
-            _log.debug("helper's stream broke", host=self._host, error=str(error))
+            _debug("helper's stream broke", host=self._host, error=str(error))
         self._events.put(None)
 
     def _take(self, event: Event) -> None:
@@ -232,3 +227,10 @@ class Helper:
             f"the link to '{self._host}' {what}",
             hint=hint, temporary=temporary,
         )  # fmt: skip
+
+
+def _debug(what: str, **fields: object) -> None:
+    """Log something for the curious; a run in which all goes well does not pay for the logger's import."""
+    from rigd import log  # noqa: PLC0415  (structlog takes 70 ms)
+
+    log.get("provision.connection").debug(what, **fields)

@@ -184,7 +184,10 @@ def _try(
         what = (
             f"Python is too old there ({version}, 3.10 is needed)" if version else "there is no Python there"
         )
-        raise NoPythonError(f"cannot start the helper on '{target.name}': {what}")
+        raise NoPythonError(
+            f"cannot start the helper on '{target.name}': {what}",
+            hint="let rigd install it with --bootstrap, or there: apt-get install python3",
+        )
     return _Refused(entered="ENTERED" in words, word=kind, said=last)
 
 

@@ -22,27 +22,35 @@ def main(folder: str, digest: str, fresh: str, *rest: str) -> None:
     bases = (folder, f"/tmp/rigd-helper-{os.geteuid()}")  # noqa: S108  (made 0700, and checked for its owner)
     if not fresh:
         for base in bases:
-            _become(os.path.join(base, "helper-" + digest), rest)
+            _become(base, digest, rest)
     os.write(1, b"RIGD-HELPER NEED\n")
     archive = _receive()
     reasons = []
     for base in bases:
         try:
-            place = _unpack(archive, base, digest)
+            _unpack(archive, base, digest, fresh)
         except OSError as error:
             reasons.append(f"{base}: {error.strerror or error}")
             continue
-        _become(place, rest)
+        _become(base, digest, rest)
     sys.exit("cannot unpack the helper: " + "; ".join(reasons))
 
 
-def _become(place: str, rest: "tuple[str, ...]") -> None:
-    try:
-        owner = os.lstat(os.path.join(place, "__main__.py")).st_uid
-    except OSError:
-        return
-    if owner == os.geteuid():
+def _become(base: str, digest: str, rest: "tuple[str, ...]") -> None:
+    place = os.path.join(base, "helper-" + digest)
+    if _ours(base) and os.path.exists(os.path.join(place, "__main__.py")):
         os.execv(sys.executable, [sys.executable, "-I", place, *rest])  # noqa: S606  (no shell wanted)
+
+
+def _ours(folder: str) -> bool:
+    """Return whether nobody else can have put anything into a folder."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return (
+        found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
+    )
 
 
 def _receive() -> bytes:
@@ -72,15 +80,14 @@ def _exactly(size: int) -> bytes:
     return b"".join(parts)
 
 
-def _unpack(archive: bytes, base: str, digest: str) -> str:
+def _unpack(archive: bytes, base: str, digest: str, fresh: str) -> None:
     import compileall  # noqa: PLC0415  (most starts need none of this)
     import io  # noqa: PLC0415
     import shutil  # noqa: PLC0415
     import zipfile  # noqa: PLC0415
 
     os.makedirs(base, mode=0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
-    found = os.lstat(base)
-    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & OTHERS_MAY_WRITE:
+    if not _ours(base):
         raise OSError(1, "it is not ours alone")
     _forget_old(base)
     place = os.path.join(base, "helper-" + digest)
@@ -89,17 +96,17 @@ def _unpack(archive: bytes, base: str, digest: str) -> str:
     try:
         zipfile.ZipFile(io.BytesIO(archive)).extractall(new)
         compileall.compile_dir(new, quiet=2)
-        shutil.rmtree(place, ignore_errors=True)
+        if fresh:
+            shutil.rmtree(place, ignore_errors=True)
         try:
             os.rename(new, place)
         except OSError:
-            # Another start was quicker, and unpacked the same.
+            # Another start was quicker, and may run from what it unpacked, which is the same.
             if not os.path.isdir(place):
                 raise
     finally:
         os.umask(old_mask)
         shutil.rmtree(new, ignore_errors=True)
-    return place
 
 
 def _forget_old(base: str) -> None:
