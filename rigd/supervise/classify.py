@@ -168,6 +168,8 @@ def _diagnosis(best: Candidate, start: Start, starts: int) -> Diagnosis:
         and "port" in start.settings
     ):
         captured["port"] = start.settings["port"]
+    if rule.kind == "worker_died" and start.errors:
+        captured.setdefault("error", _first_error(start))
     known = {**start.settings, **captured}
     steps = [step for turn in rule.turns if (step := turn.step(known)) is not None]
     if starts:
@@ -183,6 +185,10 @@ def _diagnosis(best: Candidate, start: Start, starts: int) -> Diagnosis:
         captured=MappingProxyType(captured),
         documented=rule.documented,
     )
+
+
+def _first_error(start: Start) -> str:
+    return start.errors[0].text[:ERROR_LIMIT].rstrip(".")
 
 
 _EXITS = {
@@ -220,7 +226,7 @@ def _unknown(
         sentence = "No known failure is in these lines."
     captured: dict[str, str | int | float] = {} if exit_code is None else {"exit_code": exit_code}
     if dead and start.errors:
-        captured["error"] = error = start.errors[0].text[:ERROR_LIMIT].rstrip(".")
+        captured["error"] = error = _first_error(start)
         sentence = f"{sentence} The first error is: {error}."
     phase = "create" if runtime_error and not reader.lines else FALLBACK_PHASE[start.stage]
     return Diagnosis(

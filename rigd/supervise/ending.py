@@ -137,7 +137,7 @@ def merged(failure: Failure, found: Diagnosis) -> Failure:
 def _with_error(failure: Failure, found: Diagnosis) -> str:
     """Return the failure's sentence, with the engine's first error where that is all that is known."""
     error = found.captured.get("error")
-    if failure.kind not in ENDINGS or found.kind != "unknown" or not error:
+    if failure.kind not in ENDINGS or found.kind not in {"unknown", *SAYS_NOTHING} or not error:
         return failure.sentence
     return full_sentence(f"{failure.sentence} The first error in its log: {error}")
 

@@ -230,6 +230,11 @@ RULES = (
             ),
             sig("invalid reasoning parser", r"(?P<reason>invalid reasoning parser: (?P<parser>[\w.-]+))"),
             sig(
+                "' not found. available",
+                r"(?P<reason>(?:reasoning|tool)[\w ]* parser '(?P<parser>[\w.-]+)' not found)",
+            ),
+            sig("requires --", r"Error: (?P<reason>.*--[\w-]+ requires --[\w-]+.*)"),
+            sig(
                 "the supplied chat template",
                 r"(?P<reason>The supplied chat template (?:string )?\((?P<path>[^)]+)\).*)",
                 follow=1,
@@ -258,6 +263,12 @@ RULES = (
                 "validation error",
                 r"validation errors? for (?P<config>\w+) (?:(?P<field>(?-i:[a-z_0-9.]+)) )?(?P<reason>.+?)(?: \[type=|$)",
                 follow=3,
+            ),
+            sig(
+                "error: ",
+                r"^(?:\w+\.)*(?:Value|Type|Key|Assertion|NotImplemented)Error: (?P<reason>.+)",
+                frames=r"create_engine_config|in __post_init__|validate_parsed_serve_args|in verify_\w+|_verify_args",
+                during=frozenset({""}),
             ),
         ),
         sentence="The configuration is refused[[ ({config})]][[ at {field}]][[: {reason}]].",

@@ -14,7 +14,7 @@ RULES = (
             sig("expected tensors only, but got"),
             sig("assert_size_stride", r"assert_size_stride"),
             sig("input_global_scale", r"KeyError: '?input_global_scale"),
-            sig("torch_compile_cache", r"(?:Error|Exception).*torch_compile_cache"),
+            sig("torch_compile_cache", r"(?:Error|Exception)(?!.*No space left).*torch_compile_cache"),
         ),
         sentence="A compilation artifact in the cache is corrupted or belongs to another version.",
         remedy="Move the cache folder (torch_compile_cache) aside once and start again; if it fails again, set "

@@ -166,6 +166,11 @@ RULES = (
         retry=Retry.NEVER,
         signatures=(
             sig("custom_all_reduce.cuh", r"custom_all_reduce\.cuh:(?P<line>\d+) ?'?(?P<reason>[\w ]*)"),
+            sig(
+                "cuda error: invalid argument",
+                r"CUDA error: (?P<reason>invalid argument)",
+                frames=r"custom_all_reduce|register_graph_buffers|get_graph_buffer_ipc_meta",
+            ),
             sig("get_graph_buffer_ipc_meta", r"(?:Error|error).*get_graph_buffer_ipc_meta"),
         ),
         sentence="Custom all-reduce could not share its buffers between the ranks[[ ('{reason}')]]: memory of "

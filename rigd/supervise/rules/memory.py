@@ -71,8 +71,8 @@ RULES = (
         retry=Retry.NEVER,
         signatures=(
             sig(
-                "out of memory occurred when warming up sampler",
-                r"out of memory occurred when warming up sampler with (?P<dummy_requests>\d+) dummy requests",
+                "out of memory occurred when warming up",
+                r"out of memory occurred when warming up (?:sampler|pooler) with (?P<dummy_requests>\d+) dummy requests",
             ),
         ),
         sentence="The GPU ran out of memory while the sampler was warmed up[[ with {dummy_requests} requests at once"

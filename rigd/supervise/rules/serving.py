@@ -310,7 +310,7 @@ RULES = (
             ),
         ),
         sentence="A process of the engine died by itself[[ ({member})]][[ with exit code {exit_code}]][[: {reason}]]; "
-        "nothing in the log says why.",
+        "the log shows no cause that rigd knows[[; the first error in it is: {error}]].",
         remedy="Start again; look for its end in the kernel log, and on AMD hosts check the IOMMU; the API server ends "
         "with exit code 0 in this case.",
         turns=(RESTART,),
