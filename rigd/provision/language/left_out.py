@@ -38,13 +38,13 @@ TASK_KEYWORDS: Mapping[str, str] = {
 
 _ENGINE_IMAGE = "the runtime pulls the engine's image by its digest; for others run `docker pull`"
 _OTHER_SYSTEM_MODULES = (
-    "apk apt_rpm copr dnf dnf5 dnf_config_manager dnf_repository firewalld flatpak homebrew homebrew_cask "
-    "layman macports opkg pacman portage pkgng redhat_subscription rhsm_repository rpm_key seboolean sefcontext selinux seport "
-    "subscription_manager swdepot urpmi win_command win_copy win_feature win_file win_package win_reboot win_service "
-    "win_shell win_template yum yum_repository yum_versionlock zypper zypper_repository"
+    "apk apt_rpm copr dnf dnf5 dnf_config_manager dnf_repository firewalld flatpak homebrew homebrew_cask layman",
+    "macports opkg pacman portage pkgng redhat_subscription rhsm_repository rpm_key seboolean sefcontext selinux",
+    "seport subscription_manager swdepot urpmi win_command win_copy win_feature win_file win_package win_reboot",
+    "win_service win_shell win_template yum yum_repository yum_versionlock zypper zypper_repository",
 )
 MODULES: Mapping[str, str] = {
-    **dict.fromkeys(_OTHER_SYSTEM_MODULES.split(), _OTHER_SYSTEM),
+    **dict.fromkeys(" ".join(_OTHER_SYSTEM_MODULES).split(), _OTHER_SYSTEM),
     "add_host": "the inventory is fixed before a run, so that a broken run can go on",
     "alternatives": "run update-alternatives with `command` and `creates`",
     "archive": "run tar with `command` and `creates`",

@@ -35,7 +35,7 @@ def _bool(value: Any) -> bool:
     word = str(value).lower() if isinstance(value, (str, int)) else ""
     if word in _TRUE:
         return True
-    if word in _FALSE:
+    if word in _FALSE or value in ("", None):
         return False
     raise FilterError(f"`bool` reads true, yes, on, 1, false, no, off and 0, not {value!r}")
 

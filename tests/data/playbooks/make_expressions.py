@@ -1,7 +1,8 @@
 """Computes expressions.json anew with ansible-core itself (2.19 or newer): `python make_expressions.py`.
 
 Each expression of expressions.yml is filled in by Ansible's own engine; the value stands in brackets, so that null is
-one, too. An expression that fails there has no brackets, only null. The test compares with what rigd makes of it.
+one, too. An expression that fails there has no brackets, only null. A condition is true, false, or null if it fails.
+The test compares with what rigd makes of them.
 """
 
 import json
@@ -30,6 +31,12 @@ def main() -> None:
             sys.stderr.write(f"fails: {text!r}: {str(error)[:150]}\n")
             plain = None
         found.append({"expression": str(text), "value": plain})
+    for text in given["conditions"]:
+        try:
+            holds = templar.evaluate_conditional(trust_as_template(str(text)))
+        except Exception:  # noqa: BLE001  (that it fails is the answer)
+            holds = None
+        found.append({"condition": str(text), "value": holds})
     (HERE / "expressions.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
