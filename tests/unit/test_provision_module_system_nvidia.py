@@ -39,7 +39,7 @@ def box_facts(distribution="ubuntu", *, available=ARCHIVE_580, **more):
                      id="ubuntu-dkms-own-key-enrolled"),
         pytest.param(box_facts(available=(*ARCHIVE_580, *VENDOR)), Wish(source="nvidia"), "nvidia", 580,
                      id="ubuntu-vendor-asked-for"),
-        pytest.param(box_facts(secure_boot=True), Wish(source="nvidia"), "stop", None, id="ubuntu-vendor-secure-boot"),
+        pytest.param(box_facts(secure_boot=True), Wish(source="nvidia"), "stop", None, id="ubuntu-vendor-unsigned"),
         pytest.param(box_facts(), Wish(branch=590), "nvidia", 590, id="a-branch-without-modules"),
         pytest.param(box_facts(transitional=[580]), Wish(), "nvidia", 580, id="a-branch-that-is-an-empty-shell"),
         pytest.param(box_facts(), Wish(source="archive", cuda="13.1"), "stop", None, id="archive-asked-and-too-old"),
@@ -279,9 +279,10 @@ def test_cdi_files_are_judged_from_the_loaded_driver(loaded, generated, by_hand,
 CARD = "NVIDIA GeForce RTX 3090"
 SMI = (
     f"GPU-a, 0, {CARD}, 350.00, 100.00, 366.00, Disabled, 00000000:01:00.0, 1, 4, 16, 16, 3, 24576, 580.95.05\n"
-    f"GPU-b, 1, {CARD}, 280.00, 100.00, 350.00, Enabled, 00000000:02:00.0, 1, 4, 1, 16, 3, 24576, 580.95.05\n"
+    f"GPU-b, 1, {CARD}, 280.00, 100.0, 350.0, Enabled, 00000000:02:00.0, 1, 4, 1, 16, 3, 24576, 580.95.05\n"
 )
-UNIT = "[Service]\nExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose\n"
+COMMAND = "/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose"
+UNIT = f"[Service]\nExecStart={COMMAND}\n"
 
 
 def power_box(**more):

@@ -145,7 +145,7 @@ def read_simulation(text: str) -> dict[str, Any]:
     install, remove, configure = [], [], []
     for line in text.splitlines():
         # Inst curl [7.88.1-10+deb12u5] (7.88.1-10+deb12u8 Debian:12.8/stable [amd64])
-        if match := re.match(r"Inst (\S+) (?:\[([^\]]+)\] )?\((\S+)", line):
+        if match := re.match(r"Inst (\S+) (?:\[([^\]]+)\] )?\(([^\s)]+)", line):
             install.append([match[1], match[2] or "", match[3]])
         elif match := re.match(r"(?:Remv|Purg) (\S+)(?: \[([^\]]+)\])?", line):
             remove.append([match[1], match[2] or ""])

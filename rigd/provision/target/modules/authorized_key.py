@@ -1,7 +1,7 @@
 """Keys that may log in as a user."""
 
 import os
-import shlex
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +9,9 @@ from rigd.provision.target import accounts, download
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 TYPES = ("ssh-ed25519", "ssh-rsa", "ssh-dss", "ecdsa-sha2-", "sk-ssh-ed25519@", "sk-ecdsa-sha2-", "ssh-ed448")
+
+WORD = re.compile(r'(?:[^\s"]|"(?:\\.|[^"\\])*")+')
+"""A word of a line: options may hold blanks between quotes."""
 
 ARGUMENTS = {
     "user": Argument(required=True),
@@ -32,12 +35,7 @@ def parse(line: str) -> Key | None:
     line = line.strip()
     if not line or line.startswith("#"):
         return None
-    lexer = shlex.shlex(line, posix=False)
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters, lexer.quotes = " \t", True, "", '"'
-    try:
-        words = list(lexer)
-    except ValueError:
-        return None
+    words = WORD.findall(line)
     at = next((index for index, word in enumerate(words[:2]) if word.startswith(TYPES)), None)
     if at is None or len(words) < at + 2:
         return None

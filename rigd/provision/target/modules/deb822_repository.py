@@ -56,8 +56,19 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     state: dict[str, Any] = {"texts": apt_sources.read_all(), "seen": attributes.look(file), "key": None}
     state["keys"] = {path: _digest(path) for path in _key_files(arguments) if os.path.isfile(path)}
     if arguments["state"] == "present" and arguments["signed_by"]:
-        state["key"] = _wanted_key(arguments, box)
+        state["key"] = _kept_key(arguments, state) or _wanted_key(arguments, box)
     return state
+
+
+def _kept_key(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the key on the box where the source that names it is otherwise as wanted: then none is fetched."""
+    file = _file(arguments)
+    for path, digest in state["keys"].items():
+        key = {"path": path, "digest": digest, "content": "", "fingerprints": ""}
+        fetched = "://" in arguments["signed_by"]
+        if fetched and _same(state["texts"].get(file), _text(arguments, {"key": key})):
+            return key
+    return None
 
 
 def _digest(path: str) -> str:
@@ -101,7 +112,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
                               data={"write": key["path"], "content": key["content"]}))  # fmt: skip
     text = _text(arguments, state)
     changes += _rival_changes(arguments, state, file, text)
-    if not _same(file, before, text):
+    if not _same(before, text):
         changes.append(Change(what=f"write {file}", subject=file, before=before or "", after=text,
                               data={"write": file, "content": text}))  # fmt: skip
     elif state["seen"]:
@@ -109,9 +120,9 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     return changes
 
 
-def _same(file: str, before: str | None, text: str) -> bool:
+def _same(before: str | None, text: str) -> bool:
     """Compare what the two say, so that another order of fields is no difference."""
-    return before is not None and apt_sources.stanzas(before) == apt_sources.stanzas(text) and bool(file)
+    return before is not None and apt_sources.stanzas(before) == apt_sources.stanzas(text)
 
 
 def _rival_changes(
@@ -183,5 +194,9 @@ MODULE = Module(
             " apt reads no list at all"
         ),
         "neither python3-debian nor gpg is needed on the box",
+        (
+            "a key that a source already names is not fetched again, so that a converged run needs no network; to take"
+            " a vendor's new key, remove the file of the old one from /etc/apt/keyrings"
+        ),
     ),
 )

@@ -66,7 +66,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     changes: list[Change] = []
     if wanted in ("unmounted", "absent"):
         if state["mounted"]:
-            if path.rstrip("/") in guarded.KEPT and path != "/mnt":
+            if (path.rstrip("/") or "/") in guarded.KEPT - {"/mnt"}:
                 raise ModuleError(f"'{path}' belongs to the system: rigd never unmounts it")
             changes.append(_act("umount", path, f"unmount {path}"))
         if wanted == "absent":
