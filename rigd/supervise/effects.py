@@ -27,7 +27,6 @@ from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, StartTail
 from rigd.supervise.memory_watch import watch_memory
 from rigd.supervise.moves import Policy
-from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import Plan, make_plan
 from rigd.supervise.probes import send_canary, watch_health
 from rigd.supervise.state import (
@@ -126,7 +125,7 @@ class EngineEffects:
             CancelJob: lambda action: self._cancel(action.job),
             EndExtra: lambda action: self._spawn(self._end_extra(action.ref)),
             UseSpecification: self._use_specification,
-            UseOverlay: lambda action: self._use(self._with_overlay(action.steps)),
+            UseOverlay: lambda action: self._use(self._with_overlay(action)),
             UseKnownGood: lambda _action: self._use(self._known_good()),
             RememberGood: lambda action: self._spawn(self._remember_good(self._plans[action.digest])),
         }
@@ -313,13 +312,14 @@ class EngineEffects:
         except RigdError as error:
             self._log.warning("cannot end an extra engine", engine=ref.id, error=explain(error))
 
-    def _with_overlay(self, steps: tuple[KnobStep, ...]) -> Plan:
+    def _with_overlay(self, action: UseOverlay) -> Plan:
+        below = self._known_good() if action.on_good else self.wish
         try:
-            return self.wish.with_overlay(steps)
+            return below.with_overlay(action.steps)
         except (RigdError, UnknownKnobError) as error:
             # A change that this version of rigd or vLLM no longer knows: better the wish than nothing.
-            self._log.error("the overlay cannot be used; using the rig file as it is", error=explain(error))
-            return self.wish
+            self._log.error("the overlay cannot be used; doing without it", error=explain(error))
+            return below
 
     async def _remember_good(self, plan: Plan) -> None:
         text = plan.rig.model_dump_json(indent=1)

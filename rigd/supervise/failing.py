@@ -321,7 +321,8 @@ def _turned(
         answered=(),
     )
     entry = moved(status, after, "overlay", f"changed {step}: {failure.sentence}", failure=failure.kind)
-    return Decision(status=after, actions=(UseOverlay(steps=after.overlay),), entries=(entry,))
+    use = UseOverlay(steps=after.overlay, on_good=bool(after.fallback_from))
+    return Decision(status=after, actions=(use,), entries=(entry,))
 
 
 def take_back(status: Status, cleared: Status, trial: KnobStep, reason: str, *, now_s: float) -> Decision:
@@ -341,7 +342,8 @@ def take_back(status: Status, cleared: Status, trial: KnobStep, reason: str, *, 
         failures=status.failures,
     )
     entry = moved(status, after, "overlay", reason)
-    return Decision(status=after, actions=(UseOverlay(steps=overlay),), entries=(entry,))
+    use = UseOverlay(steps=overlay, on_good=bool(after.fallback_from))
+    return Decision(status=after, actions=(use,), entries=(entry,))
 
 
 def _listed(overlay: tuple[KnobStep, ...]) -> str:

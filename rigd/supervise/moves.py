@@ -69,10 +69,8 @@ def with_job(
 
 
 def without_pending(status: Status) -> Status:
-    """Return `status` with nothing to do before a start; a cache that was not moved yet may be, another time."""
-    if status.pending is None:
-        return status
-    return replace(status, pending=None, asides=tuple(aside for aside in status.asides if aside.done))
+    """Return `status` with nothing to do before a start. A cache noted as moved stays so: its job may have begun."""
+    return status if status.pending is None else replace(status, pending=None)
 
 
 def cancelled(status: Status) -> tuple[Action, ...]:

@@ -50,11 +50,9 @@ def resume(
         decision = _resume(cleared, found, policy, now_s=now_s, insist=insist, same_boot=same_boot)
         return replace(decision, entries=(entry, *decision.entries))
     decision = _resume(before, found, policy, now_s=now_s, insist=insist, same_boot=same_boot)
-    if before.fallback_from:
-        return replace(decision, actions=(UseKnownGood(), *decision.actions))
-    if not before.overlay:
-        return decision
-    return replace(decision, actions=(UseOverlay(steps=before.overlay), *decision.actions))
+    fallback = (UseKnownGood(),) if before.fallback_from else ()
+    overlay = (UseOverlay(steps=before.overlay, on_good=bool(fallback)),) if before.overlay else ()
+    return replace(decision, actions=(*fallback, *overlay, *decision.actions))
 
 
 def _resume(

@@ -513,6 +513,8 @@ class UseOverlay:
     """From now on launch the rig file's specification with these changes on top."""
 
     steps: tuple[KnobStep, ...]
+    on_good: bool = False
+    """On top of the last known good settings, which run in the rig file's place."""
 
 
 Action = (

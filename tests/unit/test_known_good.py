@@ -16,6 +16,7 @@ from rigd.supervise.state import (
     State,
     StopDone,
     UseKnownGood,
+    UseOverlay,
     UseSpecification,
 )
 
@@ -79,3 +80,14 @@ def test_another_rig_file_gets_its_chance():
 
     assert decision.status.fallback_from == ""
     assert decision.actions[0] == UseSpecification(digest="d2")
+
+
+def test_knob_turned_while_the_known_good_settings_run_is_turned_on_top_of_them():
+    """The rig file's own settings have failed: they must not come back under another name."""
+    oom = finished(StopDone(report=REPORT, diagnosis=failure("oom_sampler_warmup", retry_helps=False)))
+
+    decision = decide(status(State.STOPPING, good=GOOD, fallback_from="d1"), oom, POLICY, now_s=NOW_S)
+
+    assert decision.actions == (UseOverlay(steps=decision.status.overlay, on_good=True),)
+    resumed = resume(decision.status, (), POLICY, now_s=NOW_S + 1)
+    assert resumed.actions[:2] == (UseKnownGood(), *decision.actions)

@@ -216,8 +216,8 @@ class World(RuleBasedStateMachine):
                 turned = [step for step in own if step not in self.launched_with]
                 assert self.requested or len(turned) <= 1, "two knobs in one boot"
                 self.launched_with = self.status.overlay
-                as_changed = apply(Rig(name="r", engine=WISH), self.status.overlay).engine
-                assert self.policy.engine == (self.good[1] if self.status.fallback_from else as_changed)
+                below = self.good[1] if self.status.fallback_from else WISH
+                assert self.policy.engine == apply(Rig(name="r", engine=below), self.status.overlay).engine
                 if not self.requested:
                     self.automatic_launches.append(self.now_s)
 
@@ -225,7 +225,7 @@ class World(RuleBasedStateMachine):
         if isinstance(action, UseSpecification):
             self.policy = replace(self.policy, digest=action.digest, basis=action.digest, engine=WISH)
         elif isinstance(action, UseOverlay):
-            rig = apply(Rig(name="r", engine=WISH), action.steps)
+            rig = apply(Rig(name="r", engine=self.good[1] if action.on_good else WISH), action.steps)
             self.policy = replace(self.policy, engine=rig.engine)
         elif isinstance(action, RememberGood):
             self.good = (action.digest, self.policy.engine)
