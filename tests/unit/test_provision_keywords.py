@@ -1,13 +1,16 @@
 """Arguments as modules get them, and the tables of what is known and what is left out."""
 
+from dataclasses import replace
+
 import pytest
 
 from rigd.provision.language import keywords, left_out
 from rigd.provision.language.actions import ACTIONS, find_signature, known_names
-from rigd.provision.language.arguments import ArgumentsError, check_arguments
+from rigd.provision.language.arguments import ArgumentsError, check_arguments, faults_in
 from rigd.provision.language.freeform import free_text, key_values
 from rigd.provision.language.source import Octal
 from rigd.provision.target import modules
+from rigd.provision.target.contract import Argument, Kind
 
 
 def copy(**arguments):
@@ -61,6 +64,18 @@ def test_words_for_false(given):
 def test_wrong_arguments_are_told(arguments, sentence):
     with pytest.raises(ArgumentsError, match=sentence):
         check_arguments("pause", arguments)
+
+
+def test_the_value_of_a_secret_argument_is_in_no_message():
+    secret = Argument(kind=Kind.MODE, secret=True)
+    pause = replace(ACTIONS["pause"], arguments={"prompt": secret}, exclusive=())
+
+    (fault,) = faults_in(pause, {"prompt": "hunter2"})
+
+    assert fault == (
+        "prompt",
+        "'prompt' of ansible.builtin.pause is of the wrong kind (its value is not shown)",
+    )
 
 
 def test_arguments_come_complete_under_their_own_names():

@@ -142,10 +142,15 @@ def _has_template(value: Any) -> bool:
 
 
 def _converted(value: Any, argument: Argument) -> Any:
-    converted = _CONVERSIONS[argument.kind](value)
-    if argument.kind is Kind.LIST:
-        elements = _CONVERSIONS[argument.elements or Kind.TEXT]
-        converted = [elements(item) for item in converted]
+    try:
+        converted = _CONVERSIONS[argument.kind](value)
+        if argument.kind is Kind.LIST:
+            elements = _CONVERSIONS[argument.elements or Kind.TEXT]
+            converted = [elements(item) for item in converted]
+    except _WrongError:
+        if argument.secret:
+            raise _WrongError("is of the wrong kind (its value is not shown)") from None
+        raise
     if argument.choices:
         several = argument.kind is Kind.LIST
         for item in converted if several else [converted]:

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from typing import Any
@@ -16,7 +15,7 @@ from rigd.provision.templating.values import Missing, MissingError
 
 _TRUE = frozenset({"yes", "on", "true", "1"})
 _FALSE = frozenset({"no", "off", "false", "0"})
-_UUID_SPACE = uuid.UUID("361E6D51-FAEC-444A-9079-341386DA8E2E")
+_UUID_SPACE = "361E6D51-FAEC-444A-9079-341386DA8E2E"
 """Ansible's own name space: the same text gives the same id in both."""
 _UNITS = "BKMGTPEZY"
 _SIZE = re.compile(r"\s*(\d*\.?\d+)\s*([A-Za-z]*)\s*")
@@ -196,8 +195,9 @@ def _split(value: Any, separator: str | None = None, most: int = -1) -> list[str
 
 
 def _to_uuid(value: Any, namespace: Any = _UUID_SPACE) -> str:
-    space = namespace if isinstance(namespace, uuid.UUID) else uuid.UUID(str(namespace))
-    return str(uuid.uuid5(space, text(value)))
+    import uuid  # noqa: PLC0415  (few templates need it)
+
+    return str(uuid.uuid5(uuid.UUID(str(namespace)), text(value)))
 
 
 def _strftime(pattern: str, second: Any = None, utc: bool = False) -> str:  # noqa: FBT001, FBT002  (by place)

@@ -6,7 +6,6 @@ import itertools
 import os
 import random
 import re
-import secrets
 import string
 import subprocess
 from collections.abc import Callable, Mapping
@@ -183,6 +182,8 @@ _LETTERS: Mapping[str, str] = {
 
 
 def _password(terms: list[Any], _variables: Any, **options: Any) -> list[Any]:
+    import secrets  # noqa: PLC0415  (few playbooks need it)
+
     found = []
     for term in terms:
         pairs, name = key_values(str(term))
