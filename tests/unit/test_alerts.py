@@ -318,6 +318,30 @@ def test_host_findings_that_are_only_information_tell_nobody(people):
     assert people.wait(1000) == []
 
 
+ACT = {"gpu": "1", "bus": "0000:14:00", "finding": "-"}
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "told"),
+    [
+        pytest.param("reset-gpu", "intended", 0, id="a-reset-is-told-when-it-is-known-how-it-went"),
+        pytest.param("reset-gpu", "done", 1, id="reset"),
+        pytest.param("reset-gpu", "failed", 1, id="reset-failed"),
+        pytest.param("reboot", "intended", 1, id="a-reboot-before-the-host-goes-down"),
+        pytest.param("reboot", "refused", 1, id="the-day-is-full"),
+        pytest.param("lower-power", "done", 1, id="lowered"),
+        pytest.param("apply-settings", "done", 0, id="settings-set-again-are-no-news"),
+        pytest.param("apply-settings", "failed", 1, id="settings-that-cannot-be-set"),
+    ],
+)
+def test_what_rigd_does_to_the_host_is_told(people, act, state, told):
+    people.look(entry("host-act", "resetting GPU 1: it is so", **{**ACT, "act": act, "state": state}))
+    people.wait(200)
+
+    assert len(people.got) == told
+    assert all("resetting GPU 1: it is so" in message.body for message in people.got)
+
+
 def test_host_findings_of_two_cards_are_two_problems(people):
     people.look(
         entry("host-finding", "card 0", **{**HOT, "gpu": "0"}), entry("host-finding", "card 1", **HOT)
