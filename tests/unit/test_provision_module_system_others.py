@@ -350,10 +350,11 @@ def test_a_firewall_that_cuts_the_session_is_put_off_again(firewall, monkeypatch
             {},
             ["ufw allow from any to any port 22 proto tcp"],
         ),
+        ("### tuple ### allow tcp 99 0.0.0.0/0 any 0.0.0.0/0 in\nRules updated\n", {"delete": True}, []),
         (
-            "Could not delete non-existent rule\nCould not delete non-existent rule (v6)\n",
+            RULES.replace(" comment=6c616e", "") + "Rules updated\n",
             {"delete": True},
-            [],
+            ["ufw delete allow from any to any port 22 proto tcp"],
         ),
     ],
 )

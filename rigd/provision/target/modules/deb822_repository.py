@@ -195,8 +195,8 @@ MODULE = Module(
         ),
         "neither python3-debian nor gpg is needed on the box",
         (
-            "a key that a source already names is not fetched again, so that a converged run needs no network; to take"
-            " a vendor's new key, remove the file of the old one from /etc/apt/keyrings"
+            "a key that a source already names is not fetched again, so that a converged run needs no network;"
+            " to take a vendor's new key, remove the file of the old one from /etc/apt/keyrings"
         ),
     ),
 )

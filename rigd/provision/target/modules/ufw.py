@@ -14,6 +14,7 @@ ROLLBACK_UNIT = "rigd-ufw-rollback"
 SETTLE_S = 2.0
 USER_RULES = ("/etc/ufw/user.rules", "/etc/ufw/user6.rules")
 DEFAULTS = "/etc/default/ufw"
+CONFIGURATION = "/etc/ufw/ufw.conf"
 VERBS = {"enabled": "enable", "disabled": "disable", "reloaded": "reload", "reset": "reset"}
 
 ARGUMENTS = {
@@ -54,70 +55,87 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     state: dict[str, Any] = {
         "absent": False,
         "active": "Status: active" in status.stdout,
-        "logging": (re.search(r"Logging: (\w+)(?: \((\w+)\))?", status.stdout) or [""])[0],
+        "logging": _setting(CONFIGURATION, "LOGLEVEL"),
         "policies": _policies(),
         "peer": list(peer) if peer else None,
         "covered": bool(peer and ssh_session.covered(_allowing(), *peer)),
         "rule": "",
     }
     if arguments["rule"]:
-        answer = box.run(["ufw", "--dry-run", *rule_words(arguments)], ok=None)
-        text = answer.stdout + answer.stderr
-        if answer.rc != 0 and "non-existent rule" not in text:
-            raise ModuleError(f"ufw does not take this rule: {text.strip()[-300:]}")
-        state["rule"] = "same" if _is_there(text, delete=arguments["delete"]) else "differs"
+        state |= _probe_rule(arguments, box)
     return state
 
 
-def _is_there(text: str, *, delete: bool) -> bool:
+def _probe_rule(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
+    """Return whether the rule differs, and the words that set it right; ufw itself judges, without doing it."""
+    words = rule_words(arguments)
+    text, rc = _foretold(words, box)
+    if "Invalid position" in text and arguments["insert"]:
+        # There are fewer rules than that: the end is the place.
+        words = rule_words({**arguments, "insert": None})
+        text, rc = _foretold(words, box)
+    if rc != 0:
+        raise ModuleError(f"ufw does not take this rule: {text.strip()[-300:]}")
+    if arguments["delete"]:
+        # Asked to delete, it says the same whether there is such a rule or not; asked to add, it does not.
+        text, _ = _foretold(rule_words({**arguments, "delete": False, "insert": None}), box)
+        rules = _tuples(text)
+        there = _is_there(text) or (bool(rules) and rules <= _tuples(_rules_text()))
+        return {"rule": "differs" if there else "same", "words": words}
+    return {"rule": "same" if _is_there(text) else "differs", "words": words}
+
+
+def _foretold(words: list[str], box: Box) -> tuple[str, int]:
+    answer = box.run(["ufw", "--dry-run", *words], ok=None)
+    return answer.stdout + answer.stderr, answer.rc
+
+
+def _is_there(text: str) -> bool:
     """Return whether every line that ufw says of the rule (v4 and v6) is that it need do nothing."""
-    idle = (
-        ("Could not delete non-existent rule",)
-        if delete
-        else ("Skipping adding existing rule", "Skipping inserting")
-    )
-    said = [line for line in text.splitlines() if line.startswith(("Skipping", "Could not", "Rule", "Rules"))]
-    return bool(said) and all(line.startswith(idle) for line in said)
+    said = [line for line in text.splitlines() if line.startswith(("Skipping", "Rule"))]
+    return bool(said) and all(line.startswith("Skipping") for line in said)
+
+
+def _tuples(text: str) -> set[str]:
+    """Return the rules in ufw's own notation, comments left aside."""
+    lines = [line for line in text.splitlines() if line.startswith("### tuple ###")]
+    return {line.partition(" comment=")[0] for line in lines}
 
 
 def _policies() -> dict[str, str]:
-    try:
-        with open(DEFAULTS, encoding="utf-8") as file:
-            text = file.read()
-    except OSError:
-        return {}
     names = {"incoming": "INPUT", "outgoing": "OUTPUT", "routed": "FORWARD"}
     words = {"ACCEPT": "allow", "DROP": "deny", "REJECT": "reject"}
-    found = {}
-    for direction, name in names.items():
-        if match := re.search(rf'^DEFAULT_{name}_POLICY="?(\w+)', text, re.MULTILINE):
-            found[direction] = words.get(match[1], match[1].lower())
-    return found
+    found = {direction: _setting(DEFAULTS, f"DEFAULT_{name}_POLICY") for direction, name in names.items()}
+    return {direction: words.get(word, word.lower()) for direction, word in found.items() if word}
+
+
+def _setting(path: str, name: str) -> str:
+    match = re.search(rf'^{name}="?(\w+)', _read(path), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _allowing() -> list[dict[str, Any]]:
     """Return the incoming rules of ufw that allow, as address and port."""
     rules = []
-    for path in USER_RULES:
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-        except OSError:
-            continue
-        # ### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 OpenSSH - in
-        for match in re.finditer(
-            r"^### tuple ### (allow|limit)(?:_log\S*)? (\S+) (\S+) (\S+) (\S+) (\S+) (.*)$",
-            text,
-            re.MULTILINE,
-        ):
-            _, protocol, port, _to, from_port, source, rest = match.groups()
-            if (
-                protocol in ("any", "tcp")
-                and from_port == "any"
-                and rest.split(" comment=")[0].endswith("in")
-            ):
-                rules.append({"from": source, "port": port})
+    # ### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 OpenSSH - in
+    for line in _tuples(_rules_text()):
+        verb, protocol, port, _, from_port, source, *rest = line.split()[3:]
+        plain = verb in ("allow", "limit") and protocol in ("any", "tcp") and from_port == "any"
+        if plain and rest[-1:] == ["in"]:
+            rules.append({"from": source, "port": port})
     return rules
+
+
+def _rules_text() -> str:
+    return "".join(_read(path) for path in USER_RULES)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _direction(arguments: Mapping[str, Any]) -> str:
@@ -164,8 +182,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
             )
         )
     if arguments["rule"] and state["rule"] == "differs":
-        words = rule_words(arguments)
-        changes.append(_command(" ".join(words), *words))
+        changes.append(_command(" ".join(state["words"]), *state["words"]))
     if wanted in ("enabled", "disabled") and state["active"] is not (wanted == "enabled"):
         changes.append(_command(VERBS[wanted], "--force", VERBS[wanted]))
     if wanted in ("reloaded", "reset"):
@@ -174,7 +191,8 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
 
 
 def _logs(have: str, wanted: str) -> bool:
-    return f"({wanted})" in have if wanted not in ("on", "off") else f": {wanted}" in have
+    """Compare levels; `on` means low where it was off, and whatever it is otherwise."""
+    return have not in ("", "off") if wanted == "on" else have == wanted
 
 
 def _command(what: str, *words: str, once: bool = False) -> Change:
