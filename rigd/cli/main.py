@@ -28,6 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             if service.is_plain(arguments):
                 return service.run(Path(arguments[1]))
+        if arguments[:1] == ["provision"]:
+            from rigd.cli import provision_quick  # noqa: PLC0415  (only on this path)
+
+            if (quick := provision_quick.parse(arguments)) is not None:
+                from rigd.cli import provision_run  # noqa: PLC0415  (the runner)
+
+                return provision_run.run(quick[1], check=quick[0])
         from rigd.cli import app  # noqa: PLC0415  (typer and rich cost more than the whole of `status`)
 
         return app.run(arguments)

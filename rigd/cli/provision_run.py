@@ -1,6 +1,5 @@
 """Carries out `rigd provision apply`, `check` and `resume`: passwords, signals, output, this machine's reboot."""
 
-import getpass
 import os
 import signal
 import stat
@@ -138,6 +137,8 @@ def _listen(engine: Engine) -> None:
 def _password(file: Path | None, *, ask: bool) -> str | None:
     """Return sudo's password: typed, or the first line of a private file. Never from the command line itself."""
     if ask:
+        import getpass  # noqa: PLC0415  (only on this path)
+
         return getpass.getpass("sudo's password: ")
     given = file or (Path(os.environ[PASSWORD_VARIABLE]) if os.environ.get(PASSWORD_VARIABLE) else None)
     if given is None:

@@ -1,6 +1,7 @@
 """The controller's end of a helper: requests out, events in, over any stream of bytes."""
 
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -231,6 +232,11 @@ class Helper:
 
 def _debug(what: str, **fields: object) -> None:
     """Log something for the curious; a run in which all goes well does not pay for the logger's import."""
-    from rigd import log  # noqa: PLC0415  (structlog takes 70 ms)
+    import structlog  # noqa: PLC0415  (it takes 70 ms)
 
+    from rigd import log  # noqa: PLC0415  (as above)
+
+    if not structlog.is_configured():
+        # A command that prints results: its stdout is not for logs, and only the curious want these.
+        log.configure(level="debug" if os.environ.get("RIGD_DEBUG") else "warning")
     log.get("provision.connection").debug(what, **fields)

@@ -1,13 +1,14 @@
 """A whole run: plays in order, every host of a play in a thread of its own, and the recap at the end."""
 
+import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rigd import log
 from rigd.errors import ExitCode, RigdError, UsageError, explain
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import Target
@@ -24,7 +25,7 @@ from rigd.provision.run.scopes import Scopes
 from rigd.provision.run.selection import beginning_at
 from rigd.provision.run.walk import Walker
 
-_log = log.get("provision.run")
+DEBUG_VARIABLE = "RIGD_DEBUG"
 Members = Sequence[HostState]
 
 
@@ -242,7 +243,8 @@ class Engine:
         host.run.recap.count(host.name, outcome)
         result = unreachable(text) if outcome is Outcome.UNREACHABLE else failed(text)
         self._tell(TaskEnded(host=host.name, name="", place="", outcome=outcome, result=result))
-        _log.debug("host broke off", host=host.name, exc_info=error)
+        if not isinstance(error, RigdError) and os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exception(error)
 
     # --- the end ---
 
