@@ -9,6 +9,7 @@ from rigd.provision.language.actions import ACTIONS, find_signature
 from rigd.provision.language.faults import nearest
 from rigd.provision.target import modules
 from rigd.provision.target.contract import Argument
+from rigd.provision.templating import filters, lookups
 
 
 def summaries() -> list[dict[str, str]]:
@@ -81,6 +82,9 @@ def left_out() -> list[dict[str, str]]:
         ("keyword", {**omitted.KEYWORDS, **omitted.TASK_KEYWORDS}),
         ("module", omitted.MODULES),
         ("loop", {f"with_{name}": reason for name, reason in omitted.LOOPS.items()}),
+        ("filter", filters.LEFT_OUT),
+        ("lookup", lookups.LEFT_OUT),
+        ("ignored", omitted.IGNORED),
     )
     found = [
         {"what": what, "name": name, "reason": reason}
