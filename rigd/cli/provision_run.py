@@ -102,13 +102,15 @@ def _reboot_here(state_dir: Path, arguments: list[str], ask: Any, tell: Tell) ->
     """Have the run gone on with after the boot, then ask for the reboot."""
     before = resuming.read(state_dir)
     resuming.write(state_dir, arguments, boots=before.boots if before else 0)
-    enable = resuming.install_unit(state_dir)
-    if enable is None:
-        tell(Noted(text="no systemd here: after the reboot go on with `rigd provision resume`"))
+    if resuming.install_unit(state_dir):
+        tell(Noted(text="rebooting this machine; the run goes on by itself: journalctl -fu rigd-resume"))
     else:
-        resuming.enable(enable)
+        tell(
+            Noted(
+                text="rebooting this machine, which has no systemd: then go on with `rigd provision resume`"
+            )
+        )
     ask()
-    tell(Noted(text="rebooting this machine; the run goes on by itself: journalctl -fu rigd-resume"))
 
 
 def _forget(state_dir: Path, arguments: list[str]) -> None:

@@ -19,6 +19,7 @@ from slow_link import slow_link
 
 pytestmark = pytest.mark.lab
 
+PROJECT = Path(__file__).resolve().parents[2]
 OPERATIONS = 24
 CONVERGED_S = {0: 0.6, 20: 1.2}
 """Round trip in ms -> longest second run, the whole process counted."""
@@ -242,3 +243,33 @@ def test_secrets_are_nowhere(desk: Desk) -> None:
     assert journals
     assert not any(SECRET in path.read_text() for path in journals)
     assert SECRET not in desk.box.run("journalctl -b -o cat --no-pager | tail -500", check=False)
+
+
+@pytest.fixture(scope="module")
+def installed(machine: Box, tmp_path_factory: pytest.TempPathFactory) -> Box:
+    """Give the box with rigd in it, as a person would install it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(PROJECT)]
+    subprocess.run(command, check=True)
+    wheel = next(folder.glob("rigd-*.whl"))
+    machine.put(f"/root/{wheel.name}", wheel)
+    machine.run(f"/opt/rigd/bin/pip install -q --no-deps --no-index /root/{wheel.name}", timeout_s=120)
+    return machine
+
+
+def test_box_that_provisions_itself_reboots_and_goes_on_by_itself(
+    installed: Box, desk: Desk, block_until: Any
+) -> None:
+    installed.put("/root/site.yml", REBOOT)
+    said = installed.run(
+        "cd /root && /opt/rigd/bin/rigd provision apply site.yml; echo code $?", timeout_s=60
+    )
+    assert "code 3" in said
+    installed.boot_again()
+
+    block_until(lambda: installed.run("test -e /var/lib/rigd/resume.json || echo over").strip() == "over", 60)
+
+    assert len(installed.run("cat /srv/boots").split()) == 1
+    assert installed.run("cat /srv/handlers") == "restarted\n"
+    runs = json.loads(installed.run("/opt/rigd/bin/rigd provision runs --json"))["runs"]
+    assert [run["state"] for run in runs] == ["done", "rebooting"]

@@ -123,6 +123,7 @@ class Outcome:
     code: int
     events: list[Any]
     recap: dict[str, dict[str, int]]
+    reboot: Callable[[], None] | None = None
 
     def ended(self, name) -> TaskEnded:
         [found] = [event for event in self.events if isinstance(event, TaskEnded) and event.name == name]
@@ -194,7 +195,10 @@ class Bench:
         ended = engine.run()
         assert isinstance(told[-1], RunEnded)
         return Outcome(
-            code=ended.exit_code, events=told, recap={name: dict(c) for name, c in ended.recap.items()}
+            reboot=ended.reboot,
+            code=ended.exit_code,
+            events=told,
+            recap={name: dict(c) for name, c in ended.recap.items()},
         )
 
     def play(self, tasks: str, *, handlers: str = "", head: str = "", **options: Any) -> Outcome:

@@ -85,8 +85,9 @@ class Engine:
             self._run_plays(run, plays, hosts)
             return self._end(run, began_s)
         finally:
-            journal.close()
             if self._reboot is None:
+                # Else the reboot is asked for later, over these, and written down.
+                journal.close()
                 for host in hosts.values():
                     host.boxes.close()
 

@@ -6,7 +6,6 @@
 A box that would boot for ever stops after three boots, and says so.
 """
 
-import contextlib
 import json
 import os
 import subprocess
@@ -15,28 +14,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import rigd
 from rigd.errors import RigdError, UsageError
 
 MARKER = "resume.json"
 MOST_BOOTS = 3
 UNIT = "rigd-resume.service"
 UNIT_FOLDER = Path("/etc/systemd/system")
-_UNIT_TEXT = """\
-# Goes on with a provisioning run that rebooted this machine. Written by rigd; gone through once the run has ended.
-[Unit]
-Description=Goes on with rigd's provisioning after a reboot
-ConditionPathExists={marker}
-After=network-online.target tailscaled.service
-Wants=network-online.target
-
-[Service]
-Type=oneshot
-ExecStart={program} provision resume
-TimeoutStartSec=infinity
-
-[Install]
-WantedBy=multi-user.target
-"""
+DEFAULT_MARKER = "/var/lib/rigd/resume.json"
+DEFAULT_PROGRAM = "/opt/rigd/bin/rigd"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,33 +110,47 @@ def next_boot(state_dir: Path) -> Marker | None:
         clear(state_dir)
         raise RigdError(
             f"the run has rebooted this machine {MOST_BOOTS} times and is not done: it is given up",
-            hint=f"look why: rigd provision runs; then run it again: rigd {' '.join(marker.arguments)}",
+            hint="look why: rigd provision runs; then type the same command again",
         )
     marker = replace(marker, boots=marker.boots + 1, boot_id=boot_id())
     _put(state_dir, marker)
     return marker
 
 
-def install_unit(state_dir: Path, *, folder: Path = UNIT_FOLDER) -> list[str] | None:
-    """Have systemd go on with the run after the boot; return the command that enables it, None without systemd."""
+def install_unit(state_dir: Path, *, folder: Path = UNIT_FOLDER) -> bool:
+    """Have systemd go on with the run after the boot; return False where there is no systemd. Raises `RigdError`."""
     if not Path("/run/systemd/system").is_dir():
-        return None
-    program = Path(sys.argv[0]).resolve()
-    text = _UNIT_TEXT.format(marker=state_dir / MARKER, program=program)
+        return False
+    text = unit_text(state_dir)
     path = folder / UNIT
-    with contextlib.suppress(OSError):
-        if path.read_text(encoding="utf-8") == text:
-            return ["systemctl", "enable", UNIT]
-    path.write_text(text, encoding="utf-8")
-    return ["systemctl", "enable", UNIT]
-
-
-def enable(command: list[str]) -> None:
-    """Have systemd start the unit at the next boot. Raises `RigdError`."""
-    for argv in (["systemctl", "daemon-reload"], command):
+    try:
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RigdError(
+            f"cannot have systemd go on with the run after the boot: '{path}'",
+            hint="a run that reboots its own machine needs root: put sudo before the command",
+        ) from error
+    for argv in (["systemctl", "daemon-reload"], ["systemctl", "enable", UNIT]):
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             raise RigdError(
-                f"cannot have systemd go on with the run after the boot: {done.stderr.strip() or argv}",
+                f"cannot have systemd go on with the run after the boot: {done.stderr.strip()}",
                 hint="reboot by hand, then: rigd provision resume",
             )
+    return True
+
+
+def unit_text(state_dir: Path) -> str:
+    """Return the unit for this program and state folder."""
+    package = Path(rigd.__file__).parent
+    found = [folder / UNIT for folder in (package / "units", package.parent / "systemd")]
+    text = next(path for path in found if path.is_file()).read_text(encoding="utf-8")
+    return text.replace(DEFAULT_PROGRAM, _program()).replace(DEFAULT_MARKER, str(state_dir / MARKER))
+
+
+def _program() -> str:
+    called = Path(sys.argv[0])
+    if called.suffix == ".py":
+        return f"{sys.executable} -m rigd.cli.main"
+    return str(called.absolute())
