@@ -167,7 +167,8 @@ def _spent(
     status: Status, cleared: Status, failure: Failure, policy: Policy, *, now_s: float, jitter: float
 ) -> Decision:
     """Give up where the road has ended and no start succeeded; else try the same settings within the attempts."""
-    if status.overlay:
+    # What was changed for another class says nothing of this one: it may pass by itself.
+    if any(step.kind == failure.kind for step in status.overlay):
         said = f"{failure.sentence} Every change that may help was tried: {_listed(status.overlay)}."
         return give_up(status, cleared, GiveUp.LADDER, said, policy, now_s=now_s)
     if not failure.retry_helps:

@@ -174,6 +174,14 @@ def test_ladder_that_is_spent_gives_up_and_lists_what_was_tried():
     assert "max_num_seqs 10 -> 2" in decision.status.reason
 
 
+def test_crash_of_another_class_is_tried_again_although_settings_were_changed_before():
+    now = status(State.STOPPING, overlay=(TURNED,))
+
+    decision = cleaned_up(now, failure("unknown"))
+
+    assert (decision.status.state, decision.status.overlay) == (State.BACKOFF, (TURNED,))
+
+
 def test_boots_of_a_window_are_limited_whatever_the_road_offers():
     boots = tuple(NOW_S - age for age in range(RULES.ladder.boots))
     decision = cleaned_up(status(State.STOPPING, boots=boots))

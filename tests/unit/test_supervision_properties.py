@@ -152,7 +152,9 @@ class World(RuleBasedStateMachine):
             and before.state is State.MAINTENANCE
             and self.status.state is State.MAINTENANCE
         ):
-            touching = [action for action in decision.actions if not isinstance(action, UseOverlay)]
+            touching = [
+                action for action in decision.actions if not isinstance(action, UseOverlay | UseKnownGood)
+            ]
             assert touching == [], "an action in maintenance"
         self.hear(decision)
         waits = before is not None and before.pending is not None and before.pending.move is Move.WAIT
