@@ -22,10 +22,10 @@ from typing import Any
 
 import psutil
 import pytest
-from driver import come_first
 
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
 import install
+from turns import FIRST, USUAL, take_turn
 
 PROJECT = Path(__file__).resolve().parents[1]
 LAB = install.default_folder()
@@ -270,9 +270,9 @@ def _engine_slot(pytestconfig) -> Iterator[None]:
     with (LAB / ".lock-engine").open("w") as file:
         _lock(file.fileno())
         began_s = time.time()
-        come_first(os.getpid())
+        take_turn(os.getpid(), FIRST)
         yield
-        come_first(os.getpid(), nice=0)
+        take_turn(os.getpid(), USUAL)
         for process in _engines_since(began_s):
             _note(pytestconfig, f"process {process.pid} {process.name()}")
             with contextlib.suppress(psutil.Error):

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import psutil
+from turns import FIRST, take_turn
 
 from rigd.client import Client
 from rigd.errors import RigdError
@@ -74,7 +75,7 @@ class RigUnderTest:
             start_new_session=True,
         )
         log.close()
-        come_first(self.daemon.pid)
+        take_turn(self.daemon.pid, FIRST)
         self.until(lambda: self.status() is not None, 20, "the daemon answers")
 
     def kill_daemon(self, number: int = signal.SIGKILL) -> None:
@@ -250,16 +251,6 @@ class RigUnderTest:
             if line.startswith("vllm:num_requests_running")
         ]
         return sum(map(float, values)) > 0
-
-
-def come_first(pid: int, nice: int = -10) -> None:
-    """Let this process's session come before others, where root may say so.
-
-    Two ranks that spin on a machine's only two cores take them for ten seconds at a time from every other session;
-    a daemon, or a test, that stands still so long sees failures that are none.
-    """
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def gone(processes: list[psutil.Process]) -> bool:

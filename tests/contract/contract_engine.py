@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+from turns import LAST, take_turn
 
 KEY = "contract-key"
 MODEL = "tinymimo"
@@ -113,7 +114,7 @@ class Engines:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        _step_back(process.pid)
+        take_turn(process.pid, LAST)
         return process, log
 
     def start(self) -> Engine:
@@ -130,16 +131,6 @@ class Engines:
                 raise RuntimeError(f"the {self.kind} engine did not start:\n{tail}")
             time.sleep(POLL_S if self.kind == "double" else 0.25)
         return engine
-
-
-def _step_back(pid: int) -> None:
-    """Let the tests come before this engine's session when both want the processors.
-
-    Two ranks that spin on the only two cores take them for ten seconds at a time from every other session; the
-    client under test then sees nothing of what it waits for.
-    """
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("10")
 
 
 def free_port_number() -> int:
