@@ -1,5 +1,7 @@
 """The runner: results, conditions, loops, includes, delegation, facts; against the real helper in this process."""
 
+import time
+
 import pytest
 from provisioning import Bench
 
@@ -193,6 +195,40 @@ def test_timeout_ends_the_command(bench):
 
     assert found.counts == {"failed": 1}
     assert found.ended("slow").took_s < 5
+
+
+def test_async_task_is_waited_for_within_its_time(bench):
+    found = bench.play(
+        """
+        - {name: quick, command: "echo hi", async: 20, poll: 1, register: out}
+        - {name: said, debug: {msg: "{{ out.stdout }}"}}
+        - {name: slow, command: "sleep 20", async: 1, poll: 1}
+        """
+    )
+
+    assert found.shown("said") == "hi"
+    assert found.names("failed") == ["slow"]
+
+
+def test_command_that_is_not_polled_goes_on_by_itself(bench, tmp_path, block_until):
+    began_s = time.monotonic()
+    found = bench.play(
+        """
+        - name: begin
+          shell: "while ! test -e {{ here }}/go; do sleep 0.02; done; echo $WORD > {{ here }}/done"
+          args: {chdir: "{{ here }}"}
+          environment: {WORD: said}
+          async: 20
+          poll: 0
+          register: out
+        - {name: told, debug: {msg: "{{ out.started }} {{ out.ansible_job_id is match('rigd-async-') }}"}}
+        """
+    )
+    assert found.shown("told") == "1 True"
+    assert time.monotonic() - began_s < 10
+    (tmp_path / "go").touch()
+
+    block_until(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "said\n")
 
 
 # --- variables ---

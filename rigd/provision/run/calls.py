@@ -32,8 +32,8 @@ class Call:
     """Whether somebody will look at the texts before and after."""
     blobs: Mapping[str, bytes | Path] = field(default_factory=dict)
     """Digest -> content that the controller holds and the box may ask for."""
-    detached: bool = False
-    """Begin it and do not wait: its result is read later."""
+    job: str | None = None
+    """Name under which it was only begun, and goes on by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -236,11 +236,7 @@ class Engine:
             self._broke_off(host, error, Outcome.FAILED)
 
     def _broke_off(self, host: HostPlay, error: Exception, outcome: Outcome) -> None:
-        text = (
-            explain(error)
-            if isinstance(error, RigdError)
-            else f"this should not have happened: {type(error).__name__}"
-        )
+        text = explain(error) if isinstance(error, RigdError) else _unexpected(error)
         host.run.recap.count(host.name, outcome)
         result = unreachable(text) if outcome is Outcome.UNREACHABLE else failed(text)
         self._tell(TaskEnded(host=host.name, name="", place="", outcome=outcome, result=result))
@@ -294,3 +290,10 @@ def _beginning_at(play: Play, name: str) -> Play | None:
         sections[section] = begun or ()
         found = begun is not None
     return replace(play, **sections) if found else None
+
+
+def _unexpected(error: Exception) -> str:
+    """Return a sentence about an error that nobody foresaw; its own text may hold what no_log hides."""
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    at = f" at {where[0].filename}:{where[0].lineno}" if where else ""
+    return f"this should not have happened: {type(error).__name__}{at} ({DEBUG_VARIABLE}=1 shows the details)"

@@ -10,6 +10,7 @@ from rigd.provision.language.actions import find_action
 from rigd.provision.language.arguments import check_arguments
 from rigd.provision.language.model import Expression, Loop, Place, Task
 from rigd.provision.run.calls import Call
+from rigd.provision.run.detached import detached
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.results import Result, skipped
 from rigd.provision.target import modules
@@ -236,6 +237,11 @@ class Preparer:
             on=None if task.delegate_to is None else str(scope.value(task.delegate_to)),
             handlers=tuple(str(name) for name in flat(scope.value(list(task.notify)))),
         )
+        seconds = self._number(scope, task.async_s)
+        if seconds:
+            call = replace(call, timeout_s=call.timeout_s or seconds)
+        if seconds and not self._number(scope, task.poll_s):
+            call = detached(call, seconds, short(task))
         return replace(item, call=call)
 
     def _arguments(self, task: Task, scope: Scope) -> dict[str, Any]:

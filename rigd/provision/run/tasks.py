@@ -215,6 +215,8 @@ class _Run:
             # The run that was broken off changed it, and what hung on that change is still to be done.
             self._inherited = changed = True
         result = results.of_answer(answer, changed=changed)
+        if self._item.call and self._item.call.job and answer.failed is None:
+            result |= {"started": 1, "finished": 0, "ansible_job_id": self._item.call.job}
         if self._prepared.diff and answer.changes:
             result["diff"] = results.diffs(answer)
         return result
