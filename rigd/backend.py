@@ -96,6 +96,7 @@ class DaemonBackend:
     async def act(self, kind: RequestKind, *, reload: bool) -> Reply:
         """Post a request; `reload` reads the rig file again first, and an invalid one changes nothing."""
         digest = None
+        sections: tuple[str, ...] = ()
         if reload:
             try:
                 plan = await asyncio.to_thread(load_plan, self._effects.plan.path)
@@ -106,18 +107,19 @@ class DaemonBackend:
                 message = "the rig file has another name: an engine under the old name would be forgotten"
                 hint = "rigd stop, then start the daemon again"
                 return Reply(request=0, ok=False, message=message, hint=hint)
-            if (
-                plan.spec.digest != self._effects.wish.spec.digest
-            ):  # The same file keeps what is changed on top.
+            wish = self._effects.wish
+            if plan.spec.digest != wish.spec.digest:  # The same engine keeps what is changed on top.
                 self._effects.offer(plan)
                 digest = plan.spec.digest
+            elif sections := wish.changes(plan):
+                self._effects.offer(plan)
         found: tuple[EngineRef, ...] = ()
         if kind is RequestKind.MAINTENANCE_OFF:
             try:
                 found = await self._effects.runtime.find()
             except RuntimeUnavailableError as error:
                 return Reply(request=0, ok=False, message=explain(error), hint=hint_of(error))
-        return await self._supervisor.request(kind, digest=digest, found=found)
+        return await self._supervisor.request(kind, digest=digest, found=found, sections=sections)
 
     async def set_knob(self, knob: str, value: str) -> Reply:
         """Turn a knob for an operator; what the schema or the engine's parser refuses changes nothing."""

@@ -56,6 +56,7 @@ from rigd.supervise.state import (
     StopFailed,
     UseKnownGood,
     UseOverlay,
+    UseRules,
     UseSpecification,
     WarmDone,
     WarmPrefixes,
@@ -108,6 +109,7 @@ class EngineEffects:
         self._loose: set[asyncio.Task[None]] = set()
         self._engine: EngineRef | None = None
         self._watchers: list[asyncio.Task[None]] = []
+        self._probes: list[asyncio.Task[None]] = []
         self._tail: StartTail | None = None
         self._tail_task: asyncio.Task[None] | None = None
         self._clients: dict[str, VllmClient] = {}
@@ -127,6 +129,7 @@ class EngineEffects:
             UseSpecification: self._use_specification,
             UseOverlay: lambda action: self._use(self._with_overlay(action)),
             UseKnownGood: lambda _action: self._use(self._known_good()),
+            UseRules: self._use_rules,
             RememberGood: lambda action: self._spawn(self._remember_good(self._plans[action.digest])),
         }
 
@@ -178,7 +181,7 @@ class EngineEffects:
 
     async def close(self) -> None:
         """End every task and client; the engine stays as it is."""
-        tasks = [*self._jobs.values(), *self._loose, *self._watchers]
+        tasks = [*self._jobs.values(), *self._loose, *self._watchers, *self._probes]
         tasks += [task for task in (self._canary, self._tail_task) if task is not None]
         for task in tasks:
             task.cancel()
@@ -342,6 +345,15 @@ class EngineEffects:
         self.runtime = self._make_runtime(plan)
         self._warmer = Warmer(plan.rig, plan.path.resolve().parent, now=self._now, board=self._board)
 
+    def _use_rules(self, action: UseRules) -> None:
+        """Go by the rig file as it was offered; the engine in hand is probed by its rules from now on."""
+        self.wish = self._plans[self.wish.spec.digest]
+        self._use(self._with_overlay(UseOverlay(steps=action.steps, on_good=action.on_good)))
+        if self._engine is not None:
+            for task in self._probes:
+                task.cancel()
+            self._probes = self._begin_probes(self._engine)
+
     # The engine in hand.
 
     def _runtime_of(self, ref: EngineRef | None) -> Runtime:
@@ -349,6 +361,11 @@ class EngineEffects:
 
     def _take_up(self, ref: EngineRef) -> None:
         self._runtimes = {ref.id: self._runtime_of(ref)}
+        self._watchers = [asyncio.create_task(self._watch(ref), name="watch")]
+        self._probes = self._begin_probes(ref)
+        self._spawn(self._follow_start(ref))
+
+    def _begin_probes(self, ref: EngineRef) -> list[asyncio.Task[None]]:
         rules = self.plan.rig.supervision
 
         def sampled(sample: Any) -> None:
@@ -362,15 +379,13 @@ class EngineEffects:
             now=self._now,
             report=lambda sample: self._report(Observation(memory=sample)),
         )
-        self._watchers = [
-            asyncio.create_task(self._watch(ref), name="watch"),
+        return [
             asyncio.create_task(
                 watch_health(self._client(self.plan), ref.id, rules, now=self._now, report=sampled),
                 name="probe",
             ),
             asyncio.create_task(memory, name="memory"),
         ]
-        self._spawn(self._follow_start(ref))
 
     async def _follow_start(self, ref: EngineRef) -> None:
         """Follow the log of a start, with an estimate learned from earlier ones."""
@@ -398,14 +413,15 @@ class EngineEffects:
         await self._store.update_start(start, ready_s=healthy_s, phases_json=json.dumps(phases))
 
     def _leave(self) -> None:
-        for task in self._watchers:
+        for task in (*self._watchers, *self._probes):
             task.cancel()
         if self._canary is not None:
             self._canary.cancel()
         if self._tail_task is not None:
             self._tail_task.cancel()
             self._board.show(None)
-        self._watchers, self._canary, self._tail_task, self._tail = [], None, None, None
+        self._watchers, self._probes = [], []
+        self._canary, self._tail_task, self._tail = None, None, None
 
     async def _watch(self, ref: EngineRef) -> None:
         """Report the engine's end, by event; survive a runtime that goes away and comes back."""

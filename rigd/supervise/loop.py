@@ -28,6 +28,7 @@ from rigd.supervise.state import (
     Status,
     UseKnownGood,
     UseOverlay,
+    UseRules,
     UseSpecification,
 )
 
@@ -99,6 +100,7 @@ class Supervisor:
         digest: str | None = None,
         found: tuple[EngineRef, ...] = (),
         step: KnobStep | None = None,
+        sections: tuple[str, ...] = (),
         why: str = "asked",
     ) -> Reply:
         """Ask for something and return the answer that the deciding loop gives."""
@@ -108,9 +110,10 @@ class Supervisor:
         number = self._requests
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        self.observe(
-            Observation(request=Request(id=number, kind=kind, digest=digest, found=found, step=step, why=why))
+        request = Request(
+            id=number, kind=kind, digest=digest, found=found, step=step, sections=sections, why=why
         )
+        self.observe(Observation(request=request))
         try:
             async with asyncio.timeout(REPLY_DEADLINE_S):
                 return await future
@@ -180,7 +183,7 @@ class Supervisor:
     def _begin(self, action: Action) -> None:
         try:
             self._effects.begin(action)
-            if isinstance(action, UseSpecification | UseOverlay | UseKnownGood):
+            if isinstance(action, UseSpecification | UseOverlay | UseKnownGood | UseRules):
                 self.policy = self._effects.policy
         except Exception:  # noqa: BLE001  (nothing may end the loop)
             # The job's deadline in `overdue` takes it from here: the loop itself must go on.

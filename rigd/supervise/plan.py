@@ -37,6 +37,10 @@ class Plan:
         """Return this plan with knobs turned. Raises `UnknownKnobError` or `UsageError`."""
         return make_plan(self.path, apply(self.rig, steps))
 
+    def changes(self, again: "Plan") -> tuple[str, ...]:
+        """Return the sections in which the rig file, read again, differs."""
+        return tuple(name for name in Rig.model_fields if getattr(self.rig, name) != getattr(again.rig, name))
+
 
 def load_plan(path: Path) -> Plan:
     """Read a rig file and return what it comes to. Raises `UsageError` that names every mistake."""

@@ -31,6 +31,7 @@ from rigd.supervise.state import (
     State,
     Status,
     UseOverlay,
+    UseRules,
     UseSpecification,
 )
 
@@ -43,7 +44,8 @@ def on_request(status: Status, request: Request, policy: Policy, *, now_s: float
         if request.kind is RequestKind.MAINTENANCE_ON:
             return _answer(status, request, "maintenance is already on")
         return _refuse(status, request, "maintenance is on: rigd keeps its hands off", "rigd maintenance off")
-    return _REQUESTS[request.kind](status, request, policy, now_s)
+    decision = _REQUESTS[request.kind](status, request, policy, now_s)
+    return _with_rules(decision, request) if request.sections else decision
 
 
 def _start(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
@@ -79,6 +81,12 @@ def _stop(status: Status, request: Request, policy: Policy, now_s: float) -> Dec
 
 
 def _restart(status: Status, request: Request, policy: Policy, now_s: float) -> Decision:
+    if request.sections and status.state in _UP and _as_launched(status, policy):
+        # Nothing of what changed is the engine's: it goes on, and is not asked to pay for it.
+        said = f"{_named(request)} of the rig file is in effect; the engine goes on untouched"
+        wanted = replace(status, desired=Desired.RUNNING)
+        hint = "`rigd restart --no-reload` restarts it all the same"
+        return Decision(status=wanted, replies=(Reply(request=request.id, ok=True, message=said, hint=hint),))
     if status.state not in SERVING or status.engine is None:
         if status.state is State.STARTING:
             # Nothing serves yet, so nothing is lost: the new configuration simply starts instead.
@@ -210,6 +218,22 @@ def _with_specification(decision: Decision, request: Request, policy: Policy) ->
     return replace(
         decision, status=fresh, actions=(UseSpecification(digest=request.digest), *decision.actions)
     )
+
+
+def _as_launched(status: Status, policy: Policy) -> bool:
+    """Whether the engine that runs or starts is the one that is in effect."""
+    return status.engine is None or status.engine.digest == policy.digest
+
+
+def _with_rules(decision: Decision, request: Request) -> Decision:
+    """Go by the rig file as it was read again, before anything else is done; what is changed on top stays."""
+    use = UseRules(steps=decision.status.overlay, on_good=bool(decision.status.fallback_from))
+    entry = Entry(kind="rig-file", message=f"the rig file was read again: {_named(request)} changed")
+    return replace(decision, actions=(use, *decision.actions), entries=(entry, *decision.entries))
+
+
+def _named(request: Request) -> str:
+    return ", ".join(f"`{name}`" for name in request.sections)
 
 
 def _refuse_waiting(before: Status, decision: Decision) -> Decision:

@@ -305,6 +305,8 @@ class Request:
     """Engines of this rig that ran when maintenance was asked to end."""
     step: KnobStep | None = None
     """The knob that an operator turns; the engine's parser has accepted it."""
+    sections: tuple[str, ...] = ()
+    """Parts of the rig file that were read again and differ, while the engine's specification does not."""
     why: str = "asked"
 
 
@@ -517,6 +519,15 @@ class UseOverlay:
     """On top of the last known good settings, which run in the rig file's place."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class UseRules:
+    """From now on go by the rig file as it was read again; the engine's specification is the same as before."""
+
+    steps: tuple[KnobStep, ...]
+    """The changes on top, which stay."""
+    on_good: bool = False
+
+
 Action = (
     Launch
     | StopEngine
@@ -531,6 +542,7 @@ Action = (
     | UseOverlay
     | RememberGood
     | UseKnownGood
+    | UseRules
 )
 
 
