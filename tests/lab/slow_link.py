@@ -24,6 +24,9 @@ class SlowLink:
 
     def cut(self) -> None:
         """End all connections at once, and take no new ones."""
+        with contextlib.suppress(OSError):
+            # Closing alone does not wake the thread that waits for the next one.
+            self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for one in self._sockets:
             with contextlib.suppress(OSError):

@@ -447,6 +447,8 @@ def serve(host_key: paramiko.PKey) -> Iterator[Callable[[str], int]]:
 
     yield begin_serving
     for listener in listening:
+        # Closing alone does not wake the thread that waits for the next one.
+        listener.shutdown(socket.SHUT_RDWR)
         listener.close()
     for transport in transports:
         transport.close()
