@@ -28,6 +28,7 @@ class FakeBox:
     requests: list[tuple[str, list[str]]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=lambda: {"kernel": "6.1", "distribution": "Debian"})
     facts_asked: int = 0
+    targets: list[Any] = field(default_factory=list)
     fault: Callable[[str], None] = lambda _where: None
     """Called before and after each request; a test breaks the run there."""
 
@@ -41,6 +42,7 @@ class FakeBox:
         self.pending = False
 
     def way(self, target, *, blobs, tell) -> "FakeWay":
+        self.targets.append(target)
         return FakeWay(self, target, blobs, tell)
 
 

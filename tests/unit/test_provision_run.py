@@ -453,6 +453,39 @@ def test_host_that_does_not_answer_is_unreachable(bench):
     assert (found.code, found.counts) == (4, {"unreachable": 1})
 
 
+def test_how_a_host_is_reached_comes_from_variables_and_the_play(bench):
+    hosts = bench.write("hosts.ini", "a ansible_host='{{ net }}.7' net=192.0.2 ansible_port=2222\nb\n")
+    path = bench.write(
+        "two.yml",
+        """
+        - hosts: a
+          remote_user: me
+          port: 2200
+          tasks: [{command: "true"}, {command: "true", delegate_to: b}]
+        - hosts: a
+          connection: local
+          tasks: [{command: "true"}]
+        """,
+    )
+
+    found = bench.run(path, hosts=(), inventory=hosts, extra_vars=("ansible_user=you",))
+
+    assert found.code == 0
+    first, delegated, second = bench.box.targets
+    assert (first.address, first.port, first.user, first.local) == ("192.0.2.7", 2222, "you", False)
+    assert (delegated.name, delegated.address) == ("b", None)
+    assert (second.name, second.local) == ("a", True)
+
+
+def test_connection_that_is_wrong_fails_the_task(bench):
+    hosts = bench.write("hosts.ini", "a ansible_host='{{ nothing }}'\n")
+    bench.playbook("- {name: x, command: 'true'}\n")
+
+    found = bench.run(hosts=(), inventory=hosts)
+
+    assert found.counts == {"failed": 1}
+
+
 # --- choosing ---
 
 

@@ -94,3 +94,5 @@ _VARIABLES: Mapping[str, tuple[str, Any]] = {
     "ansible_sudo_pass": ("become_password", str),
     "ansible_python_interpreter": ("python", _python),
 }
+VARIABLES = frozenset({*_VARIABLES, "ansible_connection"})
+"""Names of the variables that `target_of` reads."""

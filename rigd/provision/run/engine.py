@@ -13,7 +13,7 @@ from rigd.errors import ExitCode, RigdError, UsageError, explain
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import Target
 from rigd.provision.language.model import Host, Inventory, Play, Playbook
-from rigd.provision.run.boxes import Boxes, Connect
+from rigd.provision.run.boxes import Boxes, Connect, TargetOf
 from rigd.provision.run.calls import Lost
 from rigd.provision.run.events import Event, Noted, Outcome, PlayStarted, Progress, RunEnded, TaskEnded, Tell
 from rigd.provision.run.flow import Once, PlayEnded, RebootsHere, Stop, Stopped, TaskFailed
@@ -50,7 +50,7 @@ class Engine:
         options: RunOptions,
         *,
         hosts_of: Callable[[str], Sequence[Host]],
-        target_of: Callable[[Host], Target],
+        target_of: Callable[[str, Mapping[str, Any]], Target],
         runs: Runs,
         digest: str,
         tell: Tell,
@@ -79,7 +79,14 @@ class Engine:
         plays = self._plays(scopes)
         past = self._past()
         journal = self._journal(plays, past)
-        run = RunState(options=self._options, tell=self._tell, journal=journal, scopes=scopes, stop=self.stop)
+        run = RunState(
+            options=self._options,
+            tell=self._tell,
+            journal=journal,
+            scopes=scopes,
+            stop=self.stop,
+            target_of=self._target_of,
+        )
         hosts = self._hosts = self._states(plays, past, scopes)
         try:
             self._run_plays(run, plays, hosts)
@@ -89,13 +96,13 @@ class Engine:
                 # Else the reboot is asked for later, over these, and written down.
                 journal.close()
                 for host in hosts.values():
-                    host.boxes.close()
+                    host.close()
 
     def abort(self) -> None:
         """End what runs, too: on every box, with all that it started."""
         self.stop.ask()
         for host in list(self._hosts.values()):
-            host.boxes.abort()
+            host.abort()
 
     # --- before the first play ---
 
@@ -146,27 +153,16 @@ class Engine:
     def _states(
         self, plays: Sequence[tuple[str, Play, list[Host]]], past: Past | None, scopes: Scopes
     ) -> dict[str, HostState]:
-        by_name = {host.name: host for host in self._inventory.hosts}
         states: dict[str, HostState] = {}
         for host in (host for _key, _play, hosts in plays for host in hosts):
             if host.name in states:
                 continue
-            states[host.name] = HostState(
-                host=host, boxes=self._boxes(host.name, by_name), known=scopes.known(host.name)
-            )
+            states[host.name] = HostState(host=host, reach=self._reach, known=scopes.known(host.name))
             if past is not None:
                 states[host.name].past = past.of(host.name)
         return states
 
-    def _boxes(self, name: str, by_name: Mapping[str, Host]) -> Boxes:
-        def target_of(wanted: str) -> Target:
-            host = by_name.get(wanted)
-            if host is not None:
-                return self._target_of(host)
-            if wanted in {"localhost", "127.0.0.1", "::1"}:
-                return Target(name=wanted, local=True)
-            return self._target_of(Host(name=wanted))
-
+    def _reach(self, name: str, target_of: TargetOf) -> Boxes:
         def tell(text: str) -> None:
             self._tell(Progress(host=name, text=text))
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rigd.errors import RigdError, explain
+from rigd.provision.connection.target import Target
 from rigd.provision.language.model import Host, Included, Play, Role, Task
 from rigd.provision.language.search import find_file
-from rigd.provision.run.boxes import Boxes
+from rigd.provision.run.boxes import Boxes, TargetOf
+from rigd.provision.run.calls import Call, Link
 from rigd.provision.run.events import Noted, Recap, Tell
 from rigd.provision.run.files import filed
 from rigd.provision.run.flow import Once, PlayEnded, Stop, Stopped, TaskFailed
@@ -29,6 +31,8 @@ class RunState:
     tell: Tell
     journal: Journal
     scopes: Scopes
+    target_of: Callable[[str, Mapping[str, Any]], Target]
+    """Takes a host's name and its variables of the connection."""
     recap: Recap = field(default_factory=Recap)
     stop: Stop = field(default_factory=Stop)
 
@@ -38,13 +42,26 @@ class HostState:
     """One host over the whole run."""
 
     host: Host
-    boxes: Boxes
+    reach: Callable[[str, TargetOf], Boxes]
+    """Makes the ways to the boxes of a host, told how each is to be found."""
     known: Known
     """Facts, registered results and variables that tasks have set."""
     past: HostPast = field(default_factory=HostPast)
     """What a broken run left here."""
     out: bool = False
     """Failed or gone: no further play includes it."""
+    reached: dict[str, Boxes] = field(default_factory=dict)
+    """Ways that are open, by what a play says of the connection."""
+
+    def close(self) -> None:
+        """End all helpers."""
+        for boxes in self.reached.values():
+            boxes.close()
+
+    def abort(self) -> None:
+        """End all helpers, from another thread than the one that uses them."""
+        for boxes in list(self.reached.values()):
+            boxes.abort()
 
 
 class HostPlay:
@@ -66,6 +83,7 @@ class HostPlay:
         self.owed = Owed(state.past.pending.get(key, ()))
         self.path = ""
         self._play = self._roles_play = play
+        self._boxes: Boxes | None = None
         self._once = once
         self._deaf = False
         if self.owed:
@@ -86,8 +104,22 @@ class HostPlay:
 
     @property
     def boxes(self) -> Boxes:
-        """The ways to the boxes that the host's tasks run on."""
-        return self.state.boxes
+        """The ways to the boxes that the host's tasks run on. Raises `RigdError` for a connection that is not so."""
+        if self._boxes is None:
+            variables = self.run.scopes.connection(self, self.name)
+            key = repr(sorted(variables.items()))
+            known = self.state.reached.get(key)
+            if known is None:
+                known = self.state.reached[key] = self.state.reach(self.name, self._target)
+            self._boxes = known
+        return self._boxes
+
+    def link(self, call: Call) -> Link:
+        """Return the link that a call goes over."""
+        return self.boxes.link(call)
+
+    def _target(self, name: str) -> Target:
+        return self.run.target_of(name, self.run.scopes.connection(self, name))
 
     # --- variables ---
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import rigd
 from rigd.errors import RigdError, UsageError
+from rigd.provision.connection.target import VARIABLES
+from rigd.provision.language.inventory import LOCAL, implicit
 from rigd.provision.language.load import load_vars_file
 from rigd.provision.language.model import Expression, Inventory, Place, Play, Playbook, Task
 from rigd.provision.language.search import find_file
@@ -273,16 +275,36 @@ class Scopes:
             text, own.variables, name=str(path), folders=(path.parent, self.folder), options=options
         )
 
+    def connection(self, host: "HostPlay", name: str) -> dict[str, Any]:
+        """Return what says how a host is reached: keywords of the play, then variables, templates filled in."""
+        own = name == host.name
+        play = host.play
+        words = {
+            "ansible_connection": play.connection,
+            "ansible_user": play.remote_user,
+            "ansible_port": play.port,
+        }
+        found = {key: word for key, word in words.items() if own and word is not None}
+        if not own and name not in self._hosts:
+            return dict(implicit(name).vars) if name in LOCAL else {}
+        variables = (
+            self._variables(host, None, frozenset(), facts=False) if own else self._of_other(host, name)
+        )
+        names = [key for key in sorted(VARIABLES) if key in variables]
+        return found | {key: render.render(variables[key], variables, secret=True) for key in names}
+
     # --- variables ---
 
-    def _variables(self, host: "HostPlay", task: Task | None, unknown: frozenset[str]) -> Variables:
+    def _variables(
+        self, host: "HostPlay", task: Task | None, unknown: frozenset[str], *, facts: bool = True
+    ) -> Variables:
         known = host.state.known
         play = host.play_with_roles
         layers = layers_for(
             play=play, task=task, host=host.state.host, extra=self._options.extra_vars,
             included=known.included, vars_files=self._files_of(host),
         )  # fmt: skip
-        gather = None if play.gather_facts is False else host.gather
+        gather = host.gather if facts and play.gather_facts is not False else None
         layers = replace(
             layers,
             facts=_Facts(known, gather),
@@ -355,7 +377,7 @@ class Scopes:
             ),
         }
 
-    def _of_other(self, host: "HostPlay", name: str, unknown: frozenset[str]) -> Variables:
+    def _of_other(self, host: "HostPlay", name: str, unknown: frozenset[str] = frozenset()) -> Variables:
         if name == host.name:
             return self._variables(host, None, unknown)
         other = self._present.get(name)

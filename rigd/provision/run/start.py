@@ -86,7 +86,7 @@ def ready(
         inventory,
         options,
         hosts_of=lambda pattern: _hosts(inventory, pattern, request.limit, tell),
-        target_of=lambda host: target_of(host.name, host.vars, default=base),
+        target_of=lambda name, variables: target_of(name, variables, default=base),
         runs=Runs(state_dir, **({"fault": fault} if fault else {})),
         digest=_digest(request, extra_vars),
         tell=tell,

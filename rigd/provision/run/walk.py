@@ -26,7 +26,7 @@ class Walker:
         self._run = host.run
         self._prepare = Preparer(host, host.run.options)
         self._ahead = Ahead(
-            prepare=self._prepare, link_of=host.boxes.link, check=host.run.options.check,
+            prepare=self._prepare, link_of=host.link, check=host.run.options.check,
             is_action=_is_action, alone=host.alone,
         )  # fmt: skip
         self._tasks = TaskRunner(host, self._ahead)
@@ -36,7 +36,9 @@ class Walker:
         try:
             for section in (play.pre_tasks, (*play.roles, *play.tasks), play.post_tasks):
                 self._nodes(flattened(section, self._run.options.selection))
-                self._flush()
+                # A handler that a broken run owes may use what the tasks register, so it waits for them.
+                if section:
+                    self._flush()
         except HostEnded:
             self._flush()
         except TaskFailed:
