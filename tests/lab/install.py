@@ -11,6 +11,8 @@ a run that was killed half way it makes the part again. Standard library only: a
     box     the same as a machine that boots: key, sshd, rigd's dependencies         needs root
     trixie  Debian 13 as a machine that boots, bare                                  needs root
     peers   ansible-core and pyinfra in an environment of their own, to compare with
+    twins   the Debian with what Ansible's modules need on a box, to boot two of it  needs root
+    collections   Ansible's modules that its core lacks (posix, general)             needs peers
 """
 
 import argparse
@@ -43,6 +45,9 @@ DEBIAN = "bookworm"
 ROOT_PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "ca-certificates",
                  "python3", "python3-venv", "procps", "iproute2")  # fmt: skip
 PEERS = ("ansible-core==2.19.14", "pyinfra==3.10.0")
+ANSIBLE = "ansible==12.3.0"
+COLLECTIONS = ("ansible_collections/ansible/posix/", "ansible_collections/community/general/")
+TWIN_PACKAGES = ("python3-apt", "python3-debian", "cron", "ufw", "kmod", "gpg", "unzip", "acl")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
@@ -392,6 +397,30 @@ def install_peers(folder: Path) -> None:
     run("peers", peers / "bin/python", "-m", "pip", "install", "-q", *PEERS)
 
 
+def install_collections(folder: Path) -> None:
+    """Unpack two collections of the large package, which has a hundred of them."""
+    collections, downloads = folder / "collections", folder / "collections-download"
+    for stale in (collections, downloads):
+        clear(stale)
+    run("collections", folder / "peers/bin/python", "-m", "pip", "download", "-q", "--no-deps", "-d", downloads,
+        ANSIBLE)  # fmt: skip
+    with zipfile.ZipFile(next(downloads.glob("ansible-*.whl"))) as wheel:
+        wanted = [name for name in wheel.namelist() if name.startswith(COLLECTIONS) and "/tests/" not in name]
+        wheel.extractall(collections, wanted)
+    shutil.rmtree(downloads)
+
+
+def install_twins(folder: Path) -> None:
+    """Make a Debian that has what Ansible's modules import, and the programs that ours and theirs call."""
+    twins = folder / "twins"
+    clear(twins)
+    run("twins", "cp", "-a", "--reflink=auto", folder / "root", twins)
+    inside = ("chroot", twins, "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y")
+    run("twins", *inside, "update")
+    run("twins", *inside, "install", "--no-install-recommends", *TWIN_PACKAGES)
+    run("twins", *inside, "clean")
+
+
 def dependencies() -> list[str]:
     """Return what the project itself requires, as pip is told."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -423,6 +452,10 @@ PARTS = {
     "box": Part(install=install_box, needs=("root",), files=("box/opt/rigd/bin/pip",)),
     "trixie": Part(install=install_trixie, needs=("root",), files=("trixie/usr",)),
     "peers": Part(install=install_peers, files=("peers/bin/ansible-playbook", "peers/bin/pyinfra")),
+    "collections": Part(
+        install=install_collections, needs=("peers",), files=("collections/ansible_collections",)
+    ),
+    "twins": Part(install=install_twins, needs=("root",), files=("twins/usr/sbin/ufw",)),
 }
 
 
@@ -440,6 +473,8 @@ KEYS = {
     "box": _key(_ROOT_KEY, *dependencies()),
     "trixie": _key("trixie", _ROOT_KEY),
     "peers": _key(*PEERS),
+    "collections": _key(ANSIBLE, *COLLECTIONS),
+    "twins": _key(_ROOT_KEY, *TWIN_PACKAGES),
 }
 """What each part was made from; a part made from something else is made again."""
 
