@@ -1,10 +1,11 @@
 """Carries out `rigd provision apply`, `check` and `resume`: passwords, signals, output, this machine's reboot."""
 
+import contextlib
 import os
 import signal
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +19,7 @@ from rigd.provision.run.engine import Engine
 from rigd.provision.run.events import Noted, Tell
 from rigd.provision.run.start import PASSWORD_VARIABLE, Request, ready
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOSE = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -89,8 +91,8 @@ def gather(
 def _carry_out(request: Request, tell: Tell, arguments: list[str]) -> int:
     state_dir = paths.state_dir(os.environ)
     engine = ready(request, state_dir=state_dir, tell=tell)
-    _listen(engine)
-    ended = engine.run()
+    with _listening(engine):
+        ended = engine.run()
     if ended.reboot is not None:
         _reboot_here(state_dir, arguments, ended.reboot, tell)
     elif not request.check:
@@ -119,21 +121,27 @@ def _forget(state_dir: Path, arguments: list[str]) -> None:
         resuming.clear(state_dir)
 
 
-def _listen(engine: Engine) -> None:
+@contextlib.contextmanager
+def _listening(engine: Engine) -> Iterator[None]:
     """End the run in good order at the first signal, at once at the second."""
 
     def first(_number: int, _frame: FrameType | None) -> None:
         engine.stop.ask()
-        say("rigd: stopping after the tasks that run now; again (^C) to end them at once")
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             signal.signal(number, second)
+        with contextlib.suppress(OSError):
+            say("rigd: stopping after the tasks that run now; again (^C) to end them at once")
 
     def second(_number: int, _frame: FrameType | None) -> None:
         engine.abort()
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, first)
+    before = {number: signal.signal(number, first) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _password(file: Path | None, *, ask: bool) -> str | None:

@@ -272,7 +272,16 @@ class Engine:
 
     def _tell(self, event: Event) -> None:
         with self._telling:
-            self._tell_out(event)
+            try:
+                self._tell_out(event)
+            except OSError:
+                # Nobody listens any more (`| head`, a terminal that is gone): end in good order, and in silence.
+                self._tell_out = _nobody
+                self.stop.ask()
+
+
+def _nobody(_event: Event) -> None:
+    return
 
 
 def _beginning_at(play: Play, name: str) -> Play | None:
