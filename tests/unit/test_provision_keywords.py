@@ -143,3 +143,11 @@ def test_every_module_and_action_has_a_signature_that_holds_together(name):
     assert len(aliases) == len(set(aliases))
     assert groups <= found.arguments.keys()
     assert not found.free_form or found.free_form in found.arguments
+
+
+def test_an_argument_that_may_be_omitted_excludes_no_other_before_the_run():
+    signature = find_signature("rigd.box.nvidia_driver")
+    given = {"branch": "{{ branch | default(omit) }}", "cuda": "13.0"}
+
+    assert list(faults_in(signature, given)) == []
+    assert list(faults_in(signature, {**given, "branch": "{{ branch }}"}))

@@ -114,23 +114,28 @@ def _names(signature: Signature) -> dict[str, str]:
 
 def _incomplete(signature: Signature, given: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
     have = {key for key, value in given.items() if value is not None}
+    sure = {key for key in have if not _perhaps_omitted(given[key])}
     name = signature.names[0]
     for key, argument in signature.arguments.items():
         if argument.required and key not in have:
             yield None, f"{name} needs the argument '{key}'"
     for group in signature.exclusive:
-        if len(both := [key for key in group if key in have]) > 1:
+        if len(both := [key for key in group if key in sure]) > 1:
             yield both[1], f"{name} takes only one of {_listed(group)}"
     for group in signature.one_of:
         if not have.intersection(group):
             yield None, f"{name} needs one of {_listed(group)}"
     for group in signature.together:
-        if have.intersection(group) and (missing := [key for key in group if key not in have]):
+        if sure.intersection(group) and (missing := [key for key in group if key not in have]):
             yield None, f"{name} needs {_listed(missing)}, too"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
     return " and ".join(f"'{name}'" for name in names)
+
+
+def _perhaps_omitted(value: Any) -> bool:
+    return is_template(value) and "omit" in value
 
 
 def _has_template(value: Any) -> bool:

@@ -131,6 +131,13 @@ def _fileglob(terms: list[Any], variables: Any) -> list[Any]:
     return found
 
 
+def _wheel(_terms: list[Any], _variables: Any) -> list[Any]:
+    """Return the path of this rigd as a wheel; Ansible has no such lookup, so it is named rigd.box.wheel."""
+    from rigd.provision.wheel import own_wheel  # noqa: PLC0415  (only where rigd installs itself)
+
+    return [str(own_wheel())]
+
+
 def _first_found(
     terms: list[Any], variables: Any, *, files: Any = (), paths: Any = (), skip: bool = False
 ) -> list[Any]:
@@ -285,6 +292,7 @@ LOOKUPS: Mapping[str, Lookup] = {
     "together": _together,
     "varnames": _varnames,
     "vars": _vars,
+    "wheel": _wheel,
 }
 LEFT_OUT: Mapping[str, str] = {
     "config": "there is no configuration of Ansible's here",
