@@ -10,6 +10,8 @@ from rigd.provision.target import apt_packages, aptget, download, dpkg
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 _fetched: dict[str, str] = {}
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+"""The folder where fetched packages lie, once there is one; it goes with the helper."""
 
 ARGUMENTS = {
     "name": Argument(kind=Kind.LIST, elements=Kind.TEXT, aliases=("pkg", "package")),
@@ -85,9 +87,9 @@ def _fetch(url: str, box: Box) -> str:
     """Return where the package lies on the box; it is fetched once in the helper's life."""
     if url in _fetched and os.path.exists(_fetched[url]):
         return _fetched[url]
-    path = os.path.join(
-        tempfile.mkdtemp(prefix="rigd-deb-"), hashlib.sha256(url.encode()).hexdigest()[:12] + ".deb"
-    )
+    if not _folders:
+        _folders.append(tempfile.TemporaryDirectory(prefix="rigd-deb-"))
+    path = os.path.join(_folders[0].name, hashlib.sha256(url.encode()).hexdigest()[:12] + ".deb")
     download.save(url, path, box)
     _fetched[url] = path
     return path

@@ -21,6 +21,9 @@ ARGUMENTS = {
 NCCL_DEFAULTS = {"NCCL_P2P_DISABLE": "1"}
 """Without a bridge between the cards this is what works; `environment` says otherwise for a patched driver."""
 
+FROM_STDIN = "cat > /tmp/rigd_smoke.py && exec python3 /tmp/rigd_smoke.py"
+"""A file, because the ranks are processes that import it again."""
+
 
 def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     """Climb the rungs that only look; those that compute need an image and happen in `apply`."""
@@ -68,10 +71,10 @@ def apply(
     argv = ["docker", "run", "--rm", "-i", "--pull=never", "--ipc=host", "--ulimit", "memlock=-1",
             "--name", "rigd-gpu-smoke", *arguments["docker_arguments"],
             *(word for name, value in environment.items() for word in ("-e", f"{name}={value}")),
-            "--entrypoint", "python3", arguments["image"], "-c", gpu_ladder.SCRIPT]  # fmt: skip
+            "--entrypoint", "sh", arguments["image"], "-c", FROM_STDIN]  # fmt: skip
     box.progress("copying, comparing and adding up on the cards")
     try:
-        answer = box.run(argv, ok=None, timeout_s=arguments["timeout"])
+        answer = box.run(argv, stdin=gpu_ladder.SCRIPT.encode(), ok=None, timeout_s=arguments["timeout"])
         output, error = answer.stdout, answer.stderr
     except ModuleError as late:
         output, error = str(late.facts.get("stdout", "")), f"{late}\n{late.facts.get('stderr', '')}"
