@@ -259,7 +259,7 @@ def modules(
 
 @app.command("left-out", epilog=options.examples("rigd provision left-out"))
 def left_out(*, as_json: options.Json = False) -> int:
-    """List what Ansible has and rigd leaves out on purpose, each with its reason."""
+    """List what rigd does differently from Ansible, and what it leaves out, each on purpose and with its reason."""
     from rigd.provision.run import manual  # noqa: PLC0415  (only on this path)
 
     found = manual.left_out()

@@ -179,6 +179,42 @@ def test_failed_run_still_owes_its_handlers_and_pays_when_mended(tmp_path):
     assert any("handlers still to run" in text for text in found.notes())
 
 
+def test_run_that_begins_at_a_later_task_leaves_the_rest_owed(tmp_path):
+    bench = Bench(tmp_path)
+    text = """
+    - hosts: all
+      tasks:
+        - {name: config, copy: {content: x, dest: "HERE/config"}, notify: restart}
+        - {name: wants, command: "test -e HERE/mended"}
+      handlers: [{name: restart, shell: "echo x >> HERE/restarted"}]
+    - hosts: all
+      tasks: [{name: later, command: "true"}]
+    """
+    bench.write("site.yml", text.replace("HERE", str(tmp_path)))
+    bench.run()
+    bench.run(start_at="later")
+    (tmp_path / "mended").touch()
+
+    found = bench.run()
+
+    assert found.code == 0
+    assert (tmp_path / "restarted").read_text() == "x\n"
+
+
+def test_handler_that_the_playbook_no_longer_has_is_told_and_dropped(tmp_path):
+    bench = Bench(tmp_path)
+    tasks = (
+        '- {name: config, copy: {content: x, dest: "{{ here }}/config"}, notify: old}\n- {command: "false"}\n'
+    )
+    bench.play(tasks, handlers="- {name: old, debug: {msg: old}}\n")
+
+    found = bench.play("- {name: config, command: 'true'}\n")
+    again = bench.run()
+
+    assert any("no longer in the playbook: old" in text for text in found.notes())
+    assert not any("old" in text for text in again.notes())
+
+
 def test_link_cut_in_the_middle_of_a_task_is_unreachable_and_gone_on_with(tmp_path):
     bench = bench_in(tmp_path)
 

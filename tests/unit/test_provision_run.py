@@ -486,6 +486,15 @@ def test_connection_that_is_wrong_fails_the_task(bench):
     assert found.counts == {"failed": 1}
 
 
+def test_facts_of_another_host_are_read_when_they_are_used(bench):
+    found = bench.play(
+        "- {name: x, debug: {msg: \"{{ hostvars['b'].ansible_kernel }}\"}, when: inventory_hostname == 'a'}\n",
+        hosts=("a", "b"),
+    )
+
+    assert found.messages() == ["6.1"]
+
+
 # --- choosing ---
 
 

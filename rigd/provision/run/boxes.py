@@ -12,7 +12,7 @@ from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import HostUnreachableError, Target
 from rigd.provision.run.calls import Answer, Call, Link, Lost
 
-ASK_DEADLINE_S = 7200.0
+ASK_DEADLINE_S = 25_000.0
 """Longest wait for one frame; a task's own deadline is shorter, and kept on the box."""
 GRACE_S = 30.0
 

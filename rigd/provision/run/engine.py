@@ -249,6 +249,9 @@ class Engine:
             state = "rebooting"
         elif run.stop.asked:
             state = "stopped"
+        elif state == "done" and self._options.start_at is not None:
+            # What a broken run left in the tasks before that one is still to be done.
+            state = "partial"
         run.journal.end(state, counts)
         self._tell(
             RunEnded(

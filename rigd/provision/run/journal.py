@@ -84,7 +84,7 @@ class RunInfo:
     at_s: float
     ended_s: float | None
     state: str
-    """done, failed, rebooting, or broken."""
+    """done, failed, stopped, rebooting, partial (begun at a later task), or broken."""
     changed: int
     pending: Mapping[str, tuple[str, ...]]
     """Host -> handlers that still have to run."""

@@ -86,7 +86,8 @@ def left_out() -> list[dict[str, str]]:
         ("lookup", lookups.LEFT_OUT),
         ("ignored", omitted.IGNORED),
     )
-    found = [
+    found = [{"what": "differs", "name": name, "reason": how} for name, how in DIFFERENCES]
+    found += [
         {"what": what, "name": name, "reason": reason}
         for what, table in tables
         for name, reason in sorted(table.items())
@@ -97,3 +98,24 @@ def left_out() -> list[dict[str, str]]:
             if argument.left_out and name != "copy":
                 found.append({"what": "argument", "name": f"{name}: {key}", "reason": argument.left_out})
     return found
+
+
+DIFFERENCES = (
+    ("hosts", "every host goes through a play by itself; plays begin together, tasks do not"),
+    ("gather_facts", "facts are read when a task first uses one, and once for each boot"),
+    ("when", "a condition that is not true or false is an error, whatever ALLOW_BROKEN_CONDITIONALS says"),
+    ("--check", "a command with `changed_when: false` runs, since it says itself that it changes nothing"),
+    ("--check", "a task that needs what check mode cannot know is skipped and says so, and does not fail"),
+    ("notify", "a loop that failed half-way still notifies for what it changed, if the failure is rescued"),
+    ("notify", "a run that broke off still owes its handlers; the same command runs them"),
+    ("register", "in a run that goes on, a task that the broken one changed still counts as changed"),
+    ("reboot", "asked once, however often the run breaks off; this machine's run goes on after its boot"),
+    (
+        "async",
+        "waited for within its time; with `poll: 0` only command and shell, which then go on by themselves",
+    ),
+    ("run_once", "runs on the first host of the play that is still there"),
+    ("--tags", "a tag that no task carries is an error"),
+    ("apt, file, ...", "`rigd provision modules NAME` tells each module's own differences"),
+)
+"""How the runner differs from Ansible's on purpose: what it is about, and how."""

@@ -180,6 +180,12 @@ class HostPlay:
         self.state.known.gathered = True
         return facts
 
+    def gather_of(self, name: str) -> None:
+        """Read the facts of another host, over a way of this host's own."""
+        known = self.run.scopes.known(name)
+        known.facts = {**self.boxes.of(None, name).facts(), **known.facts}
+        known.gathered = True
+
     def clear_facts(self) -> None:
         """Forget all facts; they are read again when one is used."""
         self.state.known.forget()
@@ -239,6 +245,15 @@ class HostPlay:
         """Note that these handlers have run."""
         if names and not self.run.options.check:
             self.run.journal.handled(self.name, self.play_key, names)
+
+    def drop_unknown_handlers(self) -> None:
+        """Say which handlers a broken run owed that the playbook no longer has, and owe them no longer."""
+        gone = self.owed.names
+        if gone:
+            text = f"owed from the run before, but no longer in the playbook: {', '.join(gone)}"
+            self.run.tell(Noted(host=self.name, text=text))
+            self.owed.paid(gone)
+            self.handled(gone)
 
     def forces_handlers(self, play: Play) -> bool:
         """Return whether handlers run although a task failed."""

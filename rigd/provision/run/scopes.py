@@ -385,7 +385,7 @@ class Scopes:
         layers = Layers(
             inventory=self._hosts[name].vars,
             play=host.play.vars if other else {},
-            facts=_Facts(known, None),
+            facts=_Facts(known, lambda: host.gather_of(name)),
             included=known.included,
             results=_Results(known.registered, frozenset()),
             extra=self._options.extra_vars,

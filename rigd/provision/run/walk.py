@@ -39,6 +39,8 @@ class Walker:
                 # A handler that a broken run owes may use what the tasks register, so it waits for them.
                 if section:
                     self._flush()
+            self._flush()
+            self._host.drop_unknown_handlers()
         except HostEnded:
             self._flush()
         except TaskFailed:
