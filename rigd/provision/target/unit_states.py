@@ -63,8 +63,10 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
             state["enablement"] = _enablement(box, unit, properties, scope)
     if arguments.get("daemon_reload"):
         state["reload"] = units.needs_reload(box, state["properties"])
-    if unit and not box.check and not state["present"] and not state["reload"]:
-        _fail_where_missing(arguments, state, box)
+    asked = arguments.get("state") or arguments.get("enabled") is not None
+    if unit and asked and not (state["present"] or state["reload"] or box.check):
+        # Stopping and disabling what is not there is a fault, too: a misspelt name must not pass.
+        raise units.missing(box, unit, scope)
     return state
 
 
@@ -74,17 +76,6 @@ def _enablement(box: Box, unit: str, properties: Mapping[str, str], scope: str) 
     return (
         units.enablement(box, properties["Id"], scope) if word == "alias" and properties.get("Id") else word
     )
-
-
-def _fail_where_missing(arguments: Mapping[str, Any], state: Mapping[str, Any], box: Box) -> None:
-    wants_it = arguments.get("state") in ("started", "restarted", "reloaded") or arguments.get("enabled")
-    gone_is_fine = state.get("enablement") in (None, "not-found") and not wants_it
-    # Stopping and disabling what is not there is Ansible's fault, too: a misspelt name must not pass.
-    only_mask = arguments.get("masked") is not None and not wants_it and arguments.get("state") is None
-    if (
-        wants_it or not gone_is_fine or arguments.get("state") or arguments.get("enabled") is not None
-    ) and not only_mask:
-        raise units.missing(box, arguments["name"], arguments.get("scope") or "system")
 
 
 def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
