@@ -18,6 +18,8 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 UPGRADES = {"yes": ["upgrade", "--with-new-pkgs"], "safe": ["upgrade", "--with-new-pkgs"],
             "full": ["dist-upgrade"], "dist": ["dist-upgrade"]}  # fmt: skip
 RETRY_PAUSE_S = 2.0
+MAY_PASS = ("cannot be reached", "cannot be resolved")
+"""Faults of reading lists that another try may cure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +285,7 @@ def update(box: Box, *, wait_s: int = aptget.LOCK_WAIT_S, tries: int = 3) -> Non
                 box, ["-o", "APT::Update::Error-Mode=any", "update"], lock_wait_s=wait_s, timeout_s=900
             )
         except ModuleError as error:
-            if not left or "Check the box's network" not in str(error):
+            if not left or not any(word in str(error) for word in MAY_PASS):
                 raise
             time.sleep(RETRY_PAUSE_S)
         else:
