@@ -88,7 +88,7 @@ def options(*, lock_wait_s: int = LOCK_WAIT_S) -> list[str]:
     """Return what every call carries: yes to all, wait for the lock, try a flaky line again."""
     # Without a terminal of its own, so that a script which wants an answer from one is told that there is none.
     return ["-y", "-q", "-o", f"DPkg::Lock::Timeout={lock_wait_s}", "-o", "Acquire::Retries=3",
-            "-o", "Dpkg::Use-Pty=0", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30"]  # fmt: skip
+            "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30", "-o", "Dpkg::Use-Pty=0"]  # fmt: skip
 
 
 def run(
