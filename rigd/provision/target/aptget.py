@@ -87,8 +87,9 @@ SENTENCES: tuple[Rule, ...] = (
 def options(*, lock_wait_s: int = LOCK_WAIT_S) -> list[str]:
     """Return what every call carries: yes to all, wait for the lock, try a flaky line again."""
     # Without a terminal of its own, so that a script which wants an answer from one is told that there is none.
-    return ["-y", "-q", "-o", f"DPkg::Lock::Timeout={lock_wait_s}", "-o", "Acquire::Retries=3",
-            "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30", "-o", "Dpkg::Use-Pty=0"]  # fmt: skip
+    settings = (f"DPkg::Lock::Timeout={lock_wait_s}", "Acquire::Retries=3", "Acquire::http::Timeout=30",
+                "Acquire::https::Timeout=30", "Dpkg::Use-Pty=0")  # fmt: skip
+    return ["-y", "-q", *(word for setting in settings for word in ("-o", setting))]
 
 
 def run(
