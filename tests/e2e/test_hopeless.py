@@ -30,7 +30,7 @@ def mounted(rig, folder):
 
 def give_up(rig):
     rig.start_daemon()
-    status = rig.wait("failed", deadline_s=400)
+    status = rig.wait("failed", deadline_s=600)
     assert "ready" not in {event["kind"] for event in rig.events()}
     print(f"\n{rig.launches()} launches: {status['reason']}\nnext: {status['hint']}")
     assert status["hint"]
@@ -96,19 +96,17 @@ def test_context_longer_than_the_kv_pool_serves_with_the_number_that_fits(rig):
 
 def test_engine_that_is_healthy_but_cannot_serve_is_never_ready_and_given_up(rig, lab_models):
     """The hybrid model on the CPU loads, answers /health with 200, and dies at its first real request."""
-    arguments = rig.settings["engine"]["arguments"]
-    arguments["speculative"] = {"method": "mtp", "num_speculative_tokens": 1}
     rig.settings["engine"]["model"] = str(lab_models / "tiny35")
+    if rig.docker:  # Four starts take their time: MTP is tried off with one runtime.
+        del rig.settings["engine"]["arguments"]["speculative"]
 
     status = give_up(rig)
 
-    # Twice as wished and twice without MTP, which is not at fault.
-    assert rig.launches() <= 2 * rig.settings["supervision"]["attempts"]
-    assert [(step["kind"], step["knob"], step["new"]) for step in status["overlay"]] == [
-        ("cannot_serve", "speculative", None)
-    ]
+    # Twice as wished and, where there was MTP, twice without it: it is not at fault.
+    assert rig.launches() <= rig.settings["supervision"]["attempts"] * (1 if rig.docker else 2)
+    turned = [(step["kind"], step["knob"], step["new"]) for step in status["overlay"]]
+    assert turned == ([] if rig.docker else [("cannot_serve", "speculative", None)])
     assert "answers /health but cannot serve" in status["reason"]
     assert "The first error in its log: RuntimeError: Unexpected head dim size" in status["reason"]
-    assert "Every change that may help was tried" in status["reason"]
     assert status["failure"]["evidence"]
     assert "healthy" in {event["kind"] for event in rig.events()}
