@@ -18,7 +18,7 @@ ORDER = (
     "power", "docker", "daemon_json", "toolkit", "cdi", "disks", "sysctl", "headless", "tailscale", "firewall",
     "updates", "rigd", "smoke",
 )  # fmt: skip
-VARIABLE = re.compile(r"#   (\w+) \((.+?)\): (.+)")
+VARIABLE = re.compile(r"#   (\w+) \((.+?)\): (.+(?:\n#     .+)*)")
 PREFIXES = ("preflight", "clock", "apt", "base", "driver", "reboot", "power", "docker", "toolkit", "disks", "sysctl",
             "limits", "swap", "headless", "tailscale", "firewall", "updates", "rigd", "smoke")  # fmt: skip
 DEFAULTED = re.compile(r"\b(\w+) \| default\(('[^']*'|\d+|true|false|\[\]|\{\})\)")
@@ -36,7 +36,7 @@ def variables(playbook: Path) -> dict[str, Variable]:
     """Return what the comment at the top of a playbook says of its variables."""
     head = playbook.read_text().partition("\n- name")[0]
     found = [
-        Variable(name=name, default=default, meaning=meaning)
+        Variable(name=name, default=default, meaning=re.sub(r"\n#\s+", " ", meaning))
         for name, default, meaning in VARIABLE.findall(head)
     ]
     assert ("# Variables:" in head) == bool(found), playbook
