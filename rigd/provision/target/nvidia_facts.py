@@ -1,5 +1,6 @@
 """What a box says of its NVIDIA cards, driver and kernels. Reads only."""
 
+import glob
 import os
 import re
 from typing import Any
@@ -106,8 +107,9 @@ def module(box: Box, kernel: str) -> dict[str, str]:
 
 def dkms(box: Box) -> list[dict[str, str]]:
     """Return what DKMS says of nvidia: version, kernel and state (installed, built, added)."""
-    answer = ask(box, ["dkms", "status", "nvidia"], timeout_s=120)
-    # nvidia/580.95.05, 6.1.0-30-amd64, x86_64: installed        (before DKMS 3: nvidia, 580.95.05, ...)
+    answer = ask(box, ["dkms", "status"], timeout_s=120)
+    # nvidia/580.95.05, 6.1.0-30-amd64, x86_64: installed        (before DKMS 3: nvidia, 580.95.05, ...; Debian's own
+    # packages call it nvidia-current)
     pattern = re.compile(r"nvidia[^/,]*[/,]\s*([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)")
     matches = [match for line in answer.stdout.splitlines() if (match := pattern.match(line))]
     return [
@@ -191,9 +193,7 @@ def _candidate(box: Box, name: str) -> str:
 
 def build_log_tail() -> str:
     """Return the end of the last log of a failed DKMS build."""
-    root = "/var/lib/dkms/nvidia"
-    logs = [os.path.join(root, version, "build", "make.log") for version in _names(root)]
-    logs = [log for log in logs if os.path.isfile(log)]
+    logs = glob.glob("/var/lib/dkms/nvidia*/*/build/make.log")
     if not logs:
         return ""
     latest = max(logs, key=os.path.getmtime)
