@@ -44,6 +44,8 @@ async def root(path: Path, answer: bytes):
         requests.append(json.loads(await reader.readline()))
         writer.write(answer)
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
     server = await asyncio.start_unix_server(serve, str(path))
     try:
@@ -91,12 +93,21 @@ async def test_an_answer_that_breaks_off_is_a_failure_unless_the_host_was_to_go_
 
 
 async def test_waiting_for_an_answer_ends(path):
-    async def serve(_reader, _writer):
-        await asyncio.sleep(60)
+    over, gone = asyncio.Event(), asyncio.Event()
+
+    async def serve(_reader, writer):
+        await over.wait()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        gone.set()
 
     server = await asyncio.start_unix_server(serve, str(path))
     try:
         with pytest.raises(host_socket.AnswerBrokenOffError, match="did not answer within 0 s"):
             await host_socket.ask({"act": "reboot"}, path=path, deadline_s=0.05)
     finally:
+        over.set()
+        await gone.wait()  # A connection left open would be told by whichever test runs next.
         server.close()
+        await server.wait_closed()
