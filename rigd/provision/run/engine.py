@@ -5,7 +5,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,6 +198,8 @@ class Engine:
             self._host(hosts[0], play)
             once.leave(hosts[0].name)
             return
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (for several hosts only)
+
         with ThreadPoolExecutor(max_workers=self._options.forks, thread_name_prefix="host") as pool:
 
             def through(host: HostPlay) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from rigd.provision.language.model import Expression, Inventory, Place, Play, Pl
 from rigd.provision.language.search import find_file
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.prepare import NotYetKnownError, Scope
-from rigd.provision.target import facts as box_facts
 from rigd.provision.templating import files, render
 from rigd.provision.templating.lookups import loop_items
 from rigd.provision.templating.syntax import variables_in_expression
@@ -89,7 +88,7 @@ class _Facts(Plain):
         if not text.startswith(_PREFIX):
             return False
         own = text.removeprefix(_PREFIX)
-        if own not in self._known.facts and (own in box_facts.known() or _INTERFACE.fullmatch(own)):
+        if own not in self._known.facts and _is_fact(own):
             self._have()
         return own in self._known.facts
 
@@ -111,6 +110,14 @@ class _Facts(Plain):
     def _have(self) -> None:
         if self._gather is not None and not self._known.gathered:
             self._gather()
+
+
+@cache
+def _is_fact(name: str) -> bool:
+    """Return whether a box has a fact of this name, or might."""
+    from rigd.provision.target import facts  # noqa: PLC0415  (many files, for plays that use facts)
+
+    return name in facts.known() or _INTERFACE.fullmatch(name) is not None
 
 
 class _Results(Plain):
