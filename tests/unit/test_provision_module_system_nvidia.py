@@ -127,6 +127,21 @@ def test_what_dkms_says(line, entry):
     assert [entry] == [(row["version"], row["kernel"], row["state"]) for row in found]
 
 
+def test_debian_s_own_packages_name_their_module_otherwise():
+    """A box with them was told that it had no module, with the module built and installed."""
+    box = RecordedBox({
+        "modinfo -k 6.1.0-50-amd64 -F version nvidia": (1, "", "modinfo: ERROR: Module nvidia not found.\n"),
+        "modinfo -k 6.1.0-50-amd64 -F version nvidia-current": "535.261.03\n",
+        "modinfo -k 6.1.0-50-amd64 -F signer nvidia-current": "DKMS module signing key\n",
+        "dkms status": "nvidia-current/535.261.03, 6.1.0-50-amd64, x86_64: installed\n",
+    })  # fmt: skip
+
+    assert nvidia_facts.module(box, "6.1.0-50-amd64") == {
+        "version": "535.261.03", "signer": "DKMS module signing key",
+    }  # fmt: skip
+    assert [row["state"] for row in nvidia_facts.dkms(box)] == ["installed"]
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [

@@ -120,6 +120,12 @@ def rivals(wanted: Iterable[Entry], texts: Mapping[str, str], own_file: str) -> 
     ]
 
 
+def covered(entry: Entry, own: Iterable[Entry]) -> bool:
+    """Return whether these entries bring all that another one for the same source does."""
+    components = {name for mine in own if mine.place == entry.place for name in mine.components}
+    return components.issuperset(entry.components)
+
+
 def without_rivals(file: str, text: str, rivals_: Iterable[Entry]) -> str | None:
     """Return a file's text with these entries switched off; None where nothing else is left in it."""
     places = {entry.place for entry in rivals_}

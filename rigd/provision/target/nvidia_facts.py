@@ -14,6 +14,8 @@ OS_RELEASE = "/etc/os-release"
 BOOT = "/boot"
 RUNFILE = "/usr/bin/nvidia-uninstall"
 EFI_SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+MODULES = ("nvidia", "nvidia-current")
+"""Names of the module's file; the second is that of Debian's own packages."""
 PACKAGES = ("*nvidia*", "libcuda1", "cuda-drivers*")
 
 
@@ -98,11 +100,12 @@ def _names(folder: str) -> list[str]:
 
 def module(box: Box, kernel: str) -> dict[str, str]:
     """Return version and signer of the nvidia module for a kernel; "" where there is none."""
-    version = ask(box, ["modinfo", "-k", kernel, "-F", "version", "nvidia"], timeout_s=60)
-    if version.rc != 0:
-        return {"version": "", "signer": ""}
-    signer = ask(box, ["modinfo", "-k", kernel, "-F", "signer", "nvidia"], timeout_s=60)
-    return {"version": version.stdout.strip(), "signer": signer.stdout.strip()}
+    for name in MODULES:
+        version = ask(box, ["modinfo", "-k", kernel, "-F", "version", name], timeout_s=60)
+        if version.rc == 0:
+            signer = ask(box, ["modinfo", "-k", kernel, "-F", "signer", name], timeout_s=60)
+            return {"version": version.stdout.strip(), "signer": signer.stdout.strip()}
+    return {"version": "", "signer": ""}
 
 
 def dkms(box: Box) -> list[dict[str, str]]:

@@ -130,7 +130,11 @@ def _rival_changes(
 ) -> list[Change]:
     if arguments["enabled"] is False:
         return []
-    rivals = apt_sources.rivals(apt_sources.entries_of(file, text), state["texts"], file)
+    own = apt_sources.entries_of(file, text)
+    rivals = apt_sources.rivals(own, state["texts"], file)
+    more = [entry for entry in rivals if not apt_sources.covered(entry, own)]
+    _refuse_other_keys(more, own)
+    rivals = [entry for entry in rivals if entry not in more]
     changes = []
     for other in sorted({entry.file for entry in rivals}):
         before = state["texts"][other]
@@ -139,6 +143,19 @@ def _rival_changes(
         data = {"write": other, "content": after} if after else {"remove": other}
         changes.append(Change(what=what, subject=other, before=before, after=after or "", data=data))
     return changes
+
+
+def _refuse_other_keys(more: list[apt_sources.Entry], own: list[apt_sources.Entry]) -> None:
+    """Stop where switching a file off would take packages away, and leaving it would stop apt."""
+    keys = {entry.place: entry.signed_by for entry in own}
+    for entry in more:
+        if entry.signed_by != keys[entry.place]:
+            has = f"`signed_by: {entry.signed_by}`" if entry.signed_by else "no `signed_by`"
+            raise ModuleError(
+                f"{entry.file} names {entry.uri} {entry.suite}, too, with {has}, and brings {' '.join(entry.components)}:"
+                " with two keys for one source apt reads no list at all. Say the same key here, or move all of the"
+                " source to one file"
+            )
 
 
 def apply(arguments: Mapping[str, Any], _state: Mapping[str, Any], changes: list[Change], box: Box) -> None:
@@ -189,9 +206,9 @@ MODULE = Module(
     summary="package sources in apt's newer format, with their keys",
     differs=(
         (
-            "another file that names the same source is switched off or removed, and told: with two keys for one"
-            " source"
-            " apt reads no list at all"
+            "another file that names the same source and brings nothing more is switched off or removed, and told:"
+            " with two keys for one source apt reads no list at all. One that brings more stays; with another key"
+            " it is a fault"
         ),
         "neither python3-debian nor gpg is needed on the box",
         (
