@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ class DaemonBackend:
         """What was kept of each failure."""
         self.host: Callable[[], list[dict[str, Any]]] = list
         """Returns what is wrong with the host."""
+        self.drift: Callable[[], Mapping[str, Any] | None] = lambda: None
+        """Returns whether the host is as its playbook says."""
         self.alerts: Callable[[], dict[str, Any]] = dict
         """Returns who is told of what, without any URL."""
         self.test_alerts: Callable[[], Awaitable[dict[str, Any]]] = _nobody
@@ -87,6 +89,7 @@ class DaemonBackend:
             store_problem=self._store.problem,
             gpus=self._gpu_documents,
             host=self.host(),
+            drift=self.drift(),
             trouble=self.trouble,
         )
         return status_document(

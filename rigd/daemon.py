@@ -32,7 +32,10 @@ from rigd.runtime.base import EngineRef, Runtime, RuntimeUnavailableError
 from rigd.runtime.factory import make_runtime
 from rigd.runtime.gates import least_free_mib
 from rigd.settings import Settings
+from rigd.supervise import drift_watch
 from rigd.supervise.alerting import Alerter, Around
+from rigd.supervise.drift_hands import DriftHands
+from rigd.supervise.drift_watch import DriftWatch
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.host_actor import HostActor
 from rigd.supervise.host_hands import HostHands
@@ -166,6 +169,8 @@ class Daemon:
         effects.host_says = host.fresh
         incidents.heard = host.heard
         actor = self._actor(store, board, host, supervisor, effects, look=look)
+        drift = self._drift(store, effects, look=look)
+        backend.drift = lambda: drift.document
         around = Around(
             plan=lambda: effects.plan,
             status=lambda: supervisor.status,
@@ -177,6 +182,7 @@ class Daemon:
         backend.alerts, backend.test_alerts = alerter.document, alerter.test
         effects.on_journal(alerter.heard)
         schedule = self._schedule(supervisor, effects, store, backend, host, actor=actor)
+        schedule.add_job(drift.consider, "interval", seconds=drift_watch.LOOK_S)
         tasks = [
             asyncio.create_task(serve(make_app(backend, listening.policy), listening), name="api"),
             asyncio.create_task(self._supervise(supervisor, effects, store, backend), name="supervisor"),
@@ -200,6 +206,7 @@ class Daemon:
                 task.cancel()
             await asyncio.wait(tasks, timeout=SHUTDOWN_S)
             await actor.close()
+            await drift.close()
             await alerter.close()
             await effects.close()
             await incidents.close()
@@ -318,6 +325,25 @@ class Daemon:
             start=start,
             now=self._clock.now_s,
             boot=boot_id(),
+        )
+
+    def _drift(self, store: Store, effects: EngineEffects, *, look: Callable[[], Supervised]) -> DriftWatch:
+        """Return who holds the host against the rig file's playbook."""
+        hands = DriftHands(
+            rules=lambda: effects.wish.rig.host.drift,
+            rig=lambda: effects.wish.path,
+            path=self._settings.provision_socket,
+            state_dir=self._settings.state_dir,
+            service=systemd.runs_this(),
+        )
+        return DriftWatch(
+            store,
+            hands,
+            journal=effects.journal,
+            look=look,
+            now=self._clock.now_s,
+            boot=boot_id(),
+            settle_s=self._settings.drift_settle_s,
         )
 
     def _schedule(

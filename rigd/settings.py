@@ -44,6 +44,13 @@ class Settings(BaseSettings):
     host_socket: Path = Path("/run/rigd-host.sock")
     """Socket of root's one-shot, which sets the cards and does what `host.allow_*` allows."""
 
+    provision_socket: Path = Path("/run/rigd-provision.sock")
+    """Socket of root's one-shot that holds the host against `host.drift.playbook`."""
+
+    drift_settle_s: float = Field(default=60.0, gt=0)
+    """From the daemon's start to the first look whether the host has drifted, and from a look that shows something to
+    the one that confirms it. Seconds."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 

@@ -29,17 +29,32 @@ def reachable(path: Path = SOCKET) -> bool:
     return path.is_socket() and os.access(path, os.W_OK)
 
 
-async def ask(request: Mapping[str, Any], *, path: Path = SOCKET, deadline_s: float) -> dict[str, Any]:
-    """Return the answer. Raises `HostUnreachableError`, and its `AnswerBrokenOffError` once the request was sent."""
+async def ask(
+    request: Mapping[str, Any],
+    *,
+    path: Path = SOCKET,
+    deadline_s: float,
+    stop: asyncio.Event | None = None,
+    limit: int = ANSWER_LIMIT,
+) -> dict[str, Any]:
+    """Return the answer. Raises `HostUnreachableError`, and its `AnswerBrokenOffError` once the request was sent.
+
+    `stop`: when it is set, a second line asks for an early answer. `limit`: bytes of the longest answer.
+    """
     sent = False
     try:
         async with asyncio.timeout(deadline_s):
-            reader, writer = await asyncio.open_unix_connection(str(path), limit=ANSWER_LIMIT)
+            reader, writer = await asyncio.open_unix_connection(str(path), limit=limit)
             try:
                 writer.write(json.dumps(request).encode() + b"\n")
                 await writer.drain()
                 sent = True
-                line = await reader.readline()
+                asking = None if stop is None else asyncio.create_task(_ask_to_stop(writer, stop))
+                try:
+                    line = await reader.readline()
+                finally:
+                    if asking is not None:
+                        asking.cancel()
             finally:
                 writer.close()
                 with contextlib.suppress(OSError):
@@ -54,3 +69,10 @@ async def ask(request: Mapping[str, Any], *, path: Path = SOCKET, deadline_s: fl
     if not isinstance(answer, dict):
         raise AnswerBrokenOffError(f"{path}: it gave no answer")
     return answer
+
+
+async def _ask_to_stop(writer: asyncio.StreamWriter, stop: asyncio.Event) -> None:
+    await stop.wait()
+    with contextlib.suppress(OSError):
+        writer.write(b"stop\n")
+        await writer.drain()

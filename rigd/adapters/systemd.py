@@ -27,6 +27,11 @@ def notify(*lines: str, environ: Mapping[str, str] | None = None) -> bool:
     return True
 
 
+def runs_this() -> bool:
+    """Return whether this process is the main one of a service."""
+    return bool(os.environ.get("NOTIFY_SOCKET"))
+
+
 def ready(status: str) -> bool:
     """Say that the daemon is up: its journal recovered and its socket listening, whatever the engine does."""
     return notify("READY=1", _status(status), f"MAINPID={os.getpid()}")

@@ -14,7 +14,7 @@ from rigd.cli.options import Json, examples
 from rigd.cli.rig import RigPath
 from rigd.errors import ExitCode, RigdError
 from rigd.rig.load import load
-from rigd.supervise import host_root
+from rigd.supervise import drift_root, host_root
 
 app = typer.Typer(
     help="What root does to the host: the cards' settings; resets and reboots where allowed.",
@@ -66,4 +66,19 @@ def act(rig: RigPath) -> None:
     with contextlib.suppress(BrokenPipeError):  # Whoever asked is gone: the journal has the answer.
         print_line(asdict(answer))
     if not answer.ok:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command(epilog=examples('echo \'{"act": "check"}\' | sudo rigd host provision /etc/rigd/rig.yaml'))
+def provision(rig: RigPath) -> None:
+    """Hold the host against `host.drift.playbook`, or apply the tags that it allows: for systemd's socket.
+
+    A request is a line of JSON on stdin: `act` (check, apply). The answer on stdout is one, too.
+    """
+    report = drift_root.serve(rig, source=sys.stdin.fileno())
+    count = len(report.differences) + report.more
+    say(f"{'done' if report.ok else 'not done'}: {report.message or f'{count} differ'}")
+    with contextlib.suppress(BrokenPipeError):  # Whoever asked is gone: the journal has the answer.
+        print_line(asdict(report))
+    if not report.ok:
         raise typer.Exit(int(ExitCode.FAILED))

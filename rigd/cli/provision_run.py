@@ -20,6 +20,8 @@ from rigd.provision.run.events import Noted, Tell
 from rigd.provision.run.start import PASSWORD_VARIABLE, Request, ready
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STAYS_UP = "RIGD_STAYS_UP"
+"""Variable of whoever runs a playbook with nobody watching: this machine is then not rebooted."""
 LOOSE = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -93,7 +95,9 @@ def _carry_out(request: Request, tell: Tell, arguments: list[str]) -> int:
     engine = ready(request, state_dir=state_dir, tell=tell)
     with _listening(engine):
         ended = engine.run()
-    if ended.reboot is not None:
+    if ended.reboot is not None and os.environ.get(STAYS_UP):
+        tell(Noted(text="this machine wants a reboot before the run goes on, and stays up: nobody watches"))
+    elif ended.reboot is not None:
         _reboot_here(state_dir, arguments, ended.reboot, tell)
     elif not request.check:
         _forget(state_dir, arguments)

@@ -35,6 +35,7 @@ LABEL_WIDTH = 9
 DAY_S, HOUR_S, MINUTE_S = 86400, 3600, 60
 TENTHS_S = 10
 BAR_WIDTH = 20
+DRIFT_SHOWN = 5
 
 
 def parse(arguments: Sequence[str]) -> Asked | None:
@@ -263,6 +264,35 @@ def _host(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]
             yield f"  -> {printable(finding['hint'])}"
 
 
+def _drift(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
+    drift = document.get("drift")
+    if not drift:
+        return
+    now_s, name = document["now_s"], printable(drift["playbook"])
+    checked = drift.get("checked_s")
+    when = f"looked {duration(now_s - checked)} ago" if checked else "not looked yet"
+    doing = {"check": ", looking now", "apply": ", being applied now"}.get(drift.get("running") or "", "")
+    found = drift.get("differences") or []
+    if drift.get("problem"):
+        yield f"{paint(printable(drift['problem']), RED)} ({name}, {when}{doing})"
+        if drift.get("hint"):
+            yield f"  -> {printable(drift['hint'])}"
+    elif not found:
+        yield paint(f"as {name} says" if checked else name, GREEN if checked else DIM) + f" ({when}{doing})"
+    if found:
+        count = len(found) + drift.get("more", 0)
+        unsure = "" if all(one["certain"] for one in found) else "; looked at again soon"
+        yield paint(f"{count} differ from {name}", YELLOW) + f" ({when}{doing}{unsure})"
+    for one in found[:DRIFT_SHOWN]:
+        what = f": {printable(one['what'])}" if one.get("what") else ""
+        may = ", rigd may apply it" if one["allowed"] else ""
+        yield f"  {printable(one['task'])}{what} (since {clock(one['since_s'], now_s)}{may})"
+    if drift.get("reboot"):
+        yield paint("the playbook wants a reboot", YELLOW)
+    if found:
+        yield f"  -> rigd provision check {name} --diff"
+
+
 def _failure(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
     failure = document.get("failure")
     attempts = document.get("attempts") or {}
@@ -327,6 +357,7 @@ SECTIONS: tuple[tuple[str, Callable[[Document, Callable[[str, str], str]], Itera
     ("prefixes", _warm),
     ("gpu", _gpus),
     ("host", _host),
+    ("drift", _drift),
     ("failure", _failure),
     ("rig file", _configuration),
     ("changed", _overlay),

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rigd.rig.drift import Drift
 from rigd.rig.model import Model
 
 CARD = r"^(GPU-[0-9a-f-]+|([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(\.[0-7])?)$"
@@ -68,3 +69,5 @@ class Host(Model):
     """Most resets and reboots together in 24 hours; what an earlier boot did counts."""
     act_after_s: Annotated[float, Field(ge=0)] = 60.0
     """How long the cause must hold before a reset or a reboot."""
+    drift: Drift = Drift()
+    """Whether the host is still as a playbook says."""

@@ -19,6 +19,15 @@ def cards_are_distinct(rig: Rig) -> Iterator[Finding]:
             yield warning(f"host.gpus[{number}]", "sets nothing", "remove it, or give it a setting")
 
 
+def drift_has_a_playbook(rig: Rig) -> Iterator[Finding]:
+    """Tell of settings of a check that never happens, and of one that never comes."""
+    drift = rig.host.drift
+    if drift.playbook is None and (drift.apply or drift.variables):
+        yield error("host.drift.playbook", "is missing, so nothing is checked or applied", "name a playbook")
+    if drift.playbook is not None and drift.every_s is None and not drift.at_boot:
+        yield warning("host.drift", "never looks", "give every_s, or at_boot: true")
+
+
 def temperatures_are_ordered(rig: Rig) -> Iterator[Finding]:
     """Tell of temperatures that contradict one another, and of a response that cannot help."""
     heat = rig.host.temperature

@@ -29,6 +29,7 @@ RULES: tuple[Callable[[Rig], Iterator[Finding]], ...] = (
     rules_service.deadlines_make_sense,
     rules_host.cards_are_distinct,
     rules_host.temperatures_are_ordered,
+    rules_host.drift_has_a_playbook,
     rules_alerts.urls_are_urls,
     rules_alerts.urls_are_private,
     rules_alerts.times_make_sense,

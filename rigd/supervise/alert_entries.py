@@ -16,6 +16,10 @@ CHANGES_LIMIT = 20
 QUIET_ACTS = frozenset({"apply-settings"})
 LASTING_ACTS = frozenset({"reboot"})
 """Acts whose end this daemon may not live to tell of."""
+DRIFT = "drift"
+"""Subject of the problem that the host differs from its playbook."""
+DRIFT_TROUBLE = "drift-trouble"
+"""Subject of the problem that nobody can tell whether it does."""
 CRASH = "crash"
 """Subject of crashes that passed."""
 
@@ -203,6 +207,48 @@ def _host_act(folding: Folding, happening: Happening) -> None:
     folding.note(f"host-act:{act}", AlertKind.HOST, title, (happening.message,), urgent=state != "done")
 
 
+def _drift(folding: Folding, happening: Happening) -> None:
+    """Tell that the host differs from its playbook: once, and again only when more does."""
+    before = folding.problem(DRIFT)
+    if before is not None:
+        folding.drop(before)
+    problem = Problem(
+        subject=DRIFT,
+        kind=AlertKind.HOST,
+        since_s=happening.at_s if before is None else before.since_s,
+        sentence=happening.message,
+        hint=happening.get("hint"),
+    )
+    folding.announce(problem, "the host has drifted", urgent=False)
+
+
+def _drift_trouble(folding: Folding, happening: Happening) -> None:
+    problem = Problem(
+        subject=DRIFT_TROUBLE,
+        kind=AlertKind.HOST,
+        since_s=happening.at_s,
+        sentence=happening.message,
+        hint=happening.get("hint"),
+    )
+    folding.announce(problem, "the host cannot be held against its playbook", urgent=False)
+
+
+def _drift_over(folding: Folding, happening: Happening) -> None:
+    subject = DRIFT if happening.kind == "drift-over" else DRIFT_TROUBLE
+    problem = folding.problem(subject)
+    if problem is not None:
+        folding.over(problem, happening.message)
+
+
+def _drift_apply(folding: Folding, happening: Happening) -> None:
+    """Tell what rigd applied by itself; that it begins is no news."""
+    state = happening.get("state")
+    if state != "intended":
+        titles = {"done": "applied its playbook", "stopped": "stopped applying its playbook"}
+        title = titles.get(state, "could not apply its playbook")
+        folding.note("drift-apply", AlertKind.HOST, title, (happening.message,))
+
+
 def _host_subject(happening: Happening) -> str:
     card = happening.get("bus") or happening.get("gpu")
     return f"host:{happening.get('class')}:{card}:{happening.get('subject')}"
@@ -226,6 +272,11 @@ KINDS: dict[str, Callable[[Folding, Happening], None]] = {
     "host-finding": _host,
     "host-cleared": _host_cleared,
     "host-act": _host_act,
+    "drift": _drift,
+    "drift-over": _drift_over,
+    "drift-trouble": _drift_trouble,
+    "drift-trouble-over": _drift_over,
+    "drift-apply": _drift_apply,
 }
 STATES: dict[str, Callable[[Folding, Happening], None]] = {
     State.STARTING: _starting,

@@ -46,8 +46,16 @@ class Folding:
         others = tuple(item for item in self.state.problems if item.subject != problem.subject)
         self.state = replace(self.state, problems=others)
 
-    def announce(self, problem: Problem, title: str, *, at_once: bool = False, after: str = "") -> None:
-        """Tell of a problem, and remind of it from now on."""
+    def announce(
+        self,
+        problem: Problem,
+        title: str,
+        *,
+        at_once: bool = False,
+        after: str = "",
+        urgent: bool | None = None,
+    ) -> None:
+        """Tell of a problem, and remind of it from now on; `urgent` None: as its kind is."""
         remind_s = None if self.rules.repeat_s is None else self.now_s + self.rules.repeat_s
         self.keep(replace(problem, due_s=None, reminders=0, remind_s=remind_s))
         self.note(
@@ -55,7 +63,7 @@ class Folding:
             problem.kind,
             title,
             account(problem, after=after or NEXT.get(problem.kind, "")),
-            urgent=problem.kind in URGENT,
+            urgent=problem.kind in URGENT if urgent is None else urgent,
             at_once=at_once,
         )
 

@@ -1,6 +1,6 @@
 """The status document that the API serves and `rigd status` prints. Pure; times are Unix seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ class Surroundings:
     """One reading a card, already as JSON."""
     host: Sequence[dict[str, Any]] = ()
     """What is wrong with the host, as JSON, the gravest first."""
+    drift: Mapping[str, Any] | None = None
+    """Whether the host is as its playbook says, as JSON; None where the rig file names none."""
     trouble: str | None = None
     """What keeps the daemon itself from working, for example a Docker that does not answer."""
 
@@ -66,6 +68,7 @@ def status_document(
         "health": _health(status, now_s=now_s),
         "gpus": list(around.gpus),
         "host": list(around.host),
+        "drift": None if around.drift is None else dict(around.drift),
         "store": {"problem": around.store_problem},
         "configuration": {
             "path": str(plan.path),
