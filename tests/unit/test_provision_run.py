@@ -538,3 +538,29 @@ def test_meta_ends_host_play_and_role(bench):
     )
 
     assert bench.run(path, hosts=("a", "b")).messages() == ["one b"]
+
+
+def test_file_of_this_machine_is_copied_by_its_content(bench, tmp_path):
+    bench.write("files/app.conf", "one\n").chmod(0o640)
+    tasks = '- {name: copy, copy: {src: app.conf, dest: "{{ here }}/out", mode: preserve}}\n'
+    first = bench.play(tasks, diff=True)
+    bench.write("files/app.conf", "two\n")
+
+    second = bench.run(diff=True)
+
+    assert (first.counts, second.counts) == ({"ok": 1, "changed": 1}, {"ok": 1, "changed": 1})
+    assert (tmp_path / "out").read_text() == "two\n"
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+    assert second.ended("copy").result["diff"][0]["after"] == "two\n"
+
+
+def test_folder_is_copied_with_all_in_it(bench, tmp_path):
+    bench.write("files/etc/a", "a\n")
+    bench.write("files/etc/below/b", "b\n")
+
+    found = bench.play('- {name: copy, copy: {src: etc/, dest: "{{ here }}/out"}}\n')
+    again = bench.run()
+
+    assert found.code == 0, found.events
+    assert (tmp_path / "out/below/b").read_text() == "b\n"
+    assert again.counts == {"ok": 1}

@@ -59,7 +59,7 @@ def _copy(arguments: Arguments, find: Find, _render: Render, diff: bool) -> File
     source = _found(find, name.rstrip("/") or "/", "files", "copy")
     if source.is_dir():
         return _folder(arguments, source, base="" if name.endswith("/") else source.name)
-    return _one_file(arguments, source.read_bytes(), name=source.name, source=source, diff=diff)
+    return _one_file(arguments, source, name=source.name, source=source, diff=diff)
 
 
 def _as_text(content: Any) -> str:
@@ -71,17 +71,33 @@ def _as_text(content: Any) -> str:
 
 
 def _one_file(
-    arguments: Arguments, content: bytes, *, name: str | None, source: Path | None, diff: bool
+    arguments: Arguments, content: bytes | Path, *, name: str | None, source: Path | None, diff: bool
 ) -> Filed:
-    digest = hashlib.sha256(content).hexdigest()
+    digest = _digest_of(content)
     entry: dict[str, Any] = {"path": "", "sha256": digest, "name": name}
     if source is not None:
         entry["mode"] = stat.S_IMODE(source.stat().st_mode)
-    if diff and len(content) <= LARGEST_TEXT and b"\0" not in content:
-        entry["text_after"] = content.decode("utf-8", "replace")
+    if diff and (text := _text_of(content)) is not None:
+        entry["text_after"] = text
     # The content goes by its hash, and only where it is asked for.
     own = {**arguments, "content": None, "src": str(source) if source else None, "entries": [entry]}
     return Filed(module="ansible.builtin.copy", arguments=own, blobs={digest: content})
+
+
+def _digest_of(content: bytes | Path) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    seen = content.stat()
+    return file_digest(content, seen.st_mtime_ns, seen.st_size)
+
+
+def _text_of(content: bytes | Path) -> str | None:
+    """Return content as text for a difference; None for what is no text, or too long to read."""
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    if size > LARGEST_TEXT:
+        return None
+    read = content if isinstance(content, bytes) else content.read_bytes()
+    return None if b"\0" in read else read.decode("utf-8", "replace")
 
 
 def _folder(arguments: Arguments, source: Path, *, base: str) -> Filed:
