@@ -152,7 +152,8 @@ def _refuse_other_keys(more: list[apt_sources.Entry], own: list[apt_sources.Entr
         if entry.signed_by != keys[entry.place]:
             has = f"`signed_by: {entry.signed_by}`" if entry.signed_by else "no `signed_by`"
             raise ModuleError(
-                f"{entry.file} names {entry.uri} {entry.suite}, too, with {has}, and brings {' '.join(entry.components)}:"
+                f"{entry.file} names {entry.uri} {entry.suite}, too, with {has}, and brings"
+                f" {' '.join(entry.components)}:"
                 " with two keys for one source apt reads no list at all. Say the same key here, or move all of the"
                 " source to one file"
             )
