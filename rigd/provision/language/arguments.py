@@ -36,6 +36,7 @@ class _WrongError(Exception):
 def faults_in(signature: Signature, arguments: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
     """Yield the argument and a sentence for everything that is wrong before any value is known."""
     canonical: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     names = _names(signature)
     for key, value in arguments.items():
         name = names.get(key)
@@ -53,11 +54,14 @@ def faults_in(signature: Signature, arguments: Mapping[str, Any]) -> Iterator[tu
         if value is None or _has_template(value):
             continue
         try:
-            _converted(value, argument)
+            converted[name] = _converted(value, argument)
         except _WrongError as error:
             yield key, f"'{key}' of {signature.names[0]} {error}"
     yield from _incomplete(signature, canonical)
-    if not any(map(_has_template, canonical.values())) and (wrong := signature.check_arguments(canonical)):
+    if any(map(_has_template, canonical.values())):
+        return
+    defaults = {key: argument.default for key, argument in signature.arguments.items()}
+    if wrong := signature.check_arguments({**defaults, **canonical, **converted}):
         yield None, wrong
 
 
