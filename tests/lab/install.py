@@ -10,6 +10,7 @@ a run that was killed half way it makes the part again. Standard library only: a
     image   the same as a Docker image                                               needs docker, root
     box     the same as a machine that boots: key, sshd, rigd's dependencies         needs root
     trixie  Debian 13 as a machine that boots, bare                                  needs root
+    wheels  rigd's dependencies as wheels for Debian 13's Python, for a box without an index
     peers   ansible-core and pyinfra in an environment of their own, to compare with
     twins   the Debian with what Ansible's modules need on a box, to boot two of it  needs root
     collections   Ansible's modules that its core lacks (posix, general)             needs peers
@@ -42,6 +43,8 @@ from typing import IO
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
 DEBIAN = "bookworm"
+NEXT_PYTHON = "313"
+"""Of Debian 13."""
 ROOT_PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "ca-certificates",
                  "python3", "python3-venv", "procps", "iproute2")  # fmt: skip
 PEERS = ("ansible-core==2.19.14", "pyinfra==3.10.0")
@@ -389,6 +392,17 @@ def install_box(folder: Path) -> None:
         shutil.rmtree(stale)
 
 
+def install_wheels(folder: Path) -> None:
+    """Fetch what rigd requires, for the Python of the next Debian release."""
+    downloader, wheels = folder / "wheels-downloader", folder / "wheels"
+    for stale in (downloader, wheels):
+        clear(stale)
+    python = make_venv("wheels", folder, downloader)
+    run("wheels", python, "-m", "pip", "download", "-q", "-d", wheels, "--only-binary=:all:",
+        f"--python-version={NEXT_PYTHON}", "--implementation=cp", *dependencies())  # fmt: skip
+    shutil.rmtree(downloader)
+
+
 def install_peers(folder: Path) -> None:
     """Install what others use for the same work, for the comparisons."""
     peers = folder / "peers"
@@ -451,6 +465,7 @@ PARTS = {
     "image": Part(install=install_image, needs=("docker", "root"), present=image_present),
     "box": Part(install=install_box, needs=("root",), files=("box/opt/rigd/bin/pip",)),
     "trixie": Part(install=install_trixie, needs=("root",), files=("trixie/usr",)),
+    "wheels": Part(install=install_wheels, files=("wheels",)),
     "peers": Part(install=install_peers, files=("peers/bin/ansible-playbook", "peers/bin/pyinfra")),
     "collections": Part(
         install=install_collections, needs=("peers",), files=("collections/ansible_collections",)
@@ -472,6 +487,7 @@ KEYS = {
     "image": _ROOT_KEY,
     "box": _key(_ROOT_KEY, *dependencies()),
     "trixie": _key("trixie", _ROOT_KEY),
+    "wheels": _key(NEXT_PYTHON, *dependencies()),
     "peers": _key(*PEERS),
     "collections": _key(ANSIBLE, *COLLECTIONS),
     "twins": _key(_ROOT_KEY, *TWIN_PACKAGES),
