@@ -126,6 +126,13 @@ MOUNTS = (
         about="Who is told when something is wrong: show, test.",
     ),
     Mount(
+        name="doctor",
+        module="rigd.cli.doctor",
+        attribute="doctor",
+        about="Is this host fit for its rig? Each finding with what mends it.",
+        examples=("rigd doctor", "rigd doctor rig.yaml --all", "rigd doctor rig.yaml --host me@box"),
+    ),
+    Mount(
         name="host",
         module="rigd.cli.host",
         attribute="app",

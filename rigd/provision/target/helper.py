@@ -1,7 +1,7 @@
 """The helper: one process a host and user, which answers the controller's requests until the controller is gone.
 
-    requests: hello | lock | facts | batch | apply, and at any time beat | cancel | blob
-    events:   hello | facts | probed | applied | failed | progress | debug | need, and `done` ends each request
+    requests: hello | lock | facts | doctor | batch | apply, and at any time beat | cancel | blob
+    events:   hello | facts | doctor | probed | applied | failed | progress | debug | need; `done` ends each request
 
 A thread reads, so that a beat, a `cancel` or content is taken while a task runs; tasks run one after the other.
 When the input ends, or nobody has been heard for too long, every process group that was started is ended.
@@ -52,7 +52,7 @@ class Helper:
         self._run_lock = RunLock()
         self._answers: Mapping[str, Callable[[Request], None]] = {
             "hello": self._hello, "facts": self._facts, "batch": self._batch, "apply": self._apply,
-            "lock": self._lock,
+            "lock": self._lock, "doctor": self._doctor,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -149,6 +149,13 @@ class Helper:
 
         subset = request.get("subset")
         self._emit({"event": "facts", "facts": facts.gather(subset if subset is None else frozenset(subset))})
+
+    def _doctor(self, request: Request) -> None:
+        from rigd.provision.target import doctor_facts  # noqa: PLC0415  (as above)
+        from rigd.provision.target.box import RealBox  # noqa: PLC0415
+
+        facts = doctor_facts.gather(RealBox(groups=self._groups), request.get("questions") or {})
+        self._emit({"event": "doctor", "facts": facts})
 
     def _batch(self, request: Request) -> None:
         self._probe_all(request.get("tasks", ()), stop_at_change=bool(request.get("stop_at_change")))
