@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue, Secret, model_validator
 
 from rigd.rig.alert_urls import masked_url
+from rigd.rig.budget import Budget
 from rigd.rig.host import Host
 from rigd.rig.model import Model, Seconds
 from rigd.rig.sizes import parse_size
@@ -504,6 +505,8 @@ class Rig(Model):
     """How prefixes are warmed and proved."""
     channels: tuple[Channel, ...] = ()
     """Who uses the engine, and how much of it."""
+    budget: Budget = Budget()
+    """What `rigd budget` reckons with."""
     logs: Logs = Logs()
     """What is kept."""
     alerts: Alerts = Alerts()
