@@ -1,7 +1,8 @@
-"""An archive of small Debian packages, made on the spot: versions, dependencies, conflicts, scripts that misbehave."""
+"""An archive of small Debian packages, made on the spot: versions, dependencies, scripts that misbehave."""
 
 import hashlib
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +38,11 @@ DEBS = (
 )  # fmt: skip
 
 
-def build(folder: Path, work: Path) -> None:
+def build(folder: Path, work: Path, debs: Iterable[Deb] = DEBS) -> None:
     """Make the packages and their list in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     stanzas = []
-    for deb in DEBS:
+    for deb in debs:
         tree = work / f"{deb.name}-{deb.version}"
         control = tree / "DEBIAN"
         control.mkdir(parents=True)

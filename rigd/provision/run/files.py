@@ -74,7 +74,7 @@ def _one_file(
     arguments: Arguments, content: bytes | Path, *, name: str | None, source: Path | None, diff: bool
 ) -> Filed:
     digest = _digest_of(content)
-    entry: dict[str, Any] = {"path": "", "sha256": digest, "name": name}
+    entry: dict[str, Any] = {"path": "", "sha256": digest, "sha1": _checksum_of(content), "name": name}
     if source is not None:
         entry["mode"] = stat.S_IMODE(source.stat().st_mode)
     if diff and (text := _text_of(content)) is not None:
@@ -89,6 +89,14 @@ def _digest_of(content: bytes | Path) -> str:
         return hashlib.sha256(content).hexdigest()
     seen = content.stat()
     return file_digest(content, seen.st_mtime_ns, seen.st_size)
+
+
+def _checksum_of(content: bytes | Path) -> str:
+    """Return what Ansible's result has as `checksum`."""
+    if isinstance(content, bytes):
+        return hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
 
 
 def _text_of(content: bytes | Path) -> str | None:

@@ -244,6 +244,8 @@ def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, 
         entry = state["entries"][0]
         facts["dest"] = entry["path"]
         facts["checksum_sha256"] = entry["sha256"]
+        if "sha1" in entry:
+            facts["checksum"] = entry["sha1"]
         if entry["seen"] is not None:
             facts |= attributes.names(entry["seen"])
     return facts
