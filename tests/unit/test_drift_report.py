@@ -132,6 +132,19 @@ async def test_a_stop_ends_a_run_and_says_so(asked, tmp_path):
     assert (report.ok, report.stopped) == (False, True)
 
 
+async def test_a_playbook_that_wants_a_reboot_gets_none(asked, tmp_path):
+    (tmp_path / "site.yml").write_text(
+        f"- {{hosts: all, gather_facts: false, tasks: [{{reboot: {{reboot_command: 'touch {tmp_path}/down'}}}}]}}\n"
+    )
+
+    report = await drift_run.carry_out(DriftAct.APPLY, Asked(**{**vars(asked), "apply": ()}), asyncio.Event())
+
+    assert (report.ok, report.reboot) == (True, True)
+    assert not (tmp_path / "state" / "resume.json").exists()
+    await asyncio.sleep(0)
+    assert not (tmp_path / "down").exists()
+
+
 # --- root's one-shot ---
 
 
