@@ -22,6 +22,8 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
     "successes": ("vllm:request_success_total",),
     "steps": ("vllm:iteration_tokens_total_count",),
+    "prefilled_tokens": ("vllm:request_prefill_kv_computed_tokens_sum",),
+    "prefill_s": ("vllm:request_prefill_time_seconds_sum",),
 }
 """Fields of `Counters` that are sums over engines, and the names by which vLLM's versions call them."""
 
@@ -54,8 +56,18 @@ class Counters:
     """Requests that ended, whatever the reason."""
     steps: float = 0.0
     """Steps of the engine that gave tokens."""
+    prefilled_tokens: float = 0.0
+    """Prompt tokens computed, of requests that ended."""
+    prefill_s: float = 0.0
+    """How long that took, requests added up. Seconds."""
+    speculative: bool = False
+    """Whether the engine decodes speculatively."""
+    hybrid: bool = False
+    """Whether the model has recurrent state: hits then need about three sightings."""
     block_size: int | None = None
     """Tokens of one KV block."""
+    hit_step: int | None = None
+    """Tokens in steps of which prefixes are found cached: a block, unless the engine says otherwise."""
     pool_tokens: int | None = None
     """Size of the KV pool in tokens."""
 
@@ -112,7 +124,25 @@ def parse_counters(page: bytes) -> Counters | None:
     blocks = whole_number(cache.get("num_gpu_blocks"))
     if pool is None and block and blocks:
         pool = block * blocks
-    return Counters(kv_usage=usage, block_size=block, pool_tokens=pool, **sums)
+    hybrid = cache.get("mamba_cache_mode") in ("align", "all")
+    return Counters(
+        kv_usage=usage,
+        speculative="drafts" in sums,
+        hybrid=hybrid,
+        block_size=block,
+        hit_step=_hit_step(cache, block, hybrid=hybrid),
+        pool_tokens=pool,
+        **sums,
+    )
+
+
+def _hit_step(cache: Mapping[str, str], block: int | None, *, hybrid: bool) -> int | None:
+    """Return the tokens in steps of which hits count; attention and state blocks must both end there."""
+    unit = whole_number(cache.get("prefix_match_unit"))
+    state = whole_number(cache.get("mamba_block_size")) if hybrid else None
+    if unit or not block:
+        return unit or block
+    return math.lcm(block, state) if state else block
 
 
 def whole_number(value: Any) -> int | None:

@@ -133,6 +133,17 @@ MOUNTS = (
         examples=("rigd doctor", "rigd doctor rig.yaml --all", "rigd doctor rig.yaml --host me@box"),
     ),
     Mount(
+        name="budget",
+        module="rigd.cli.budget",
+        attribute="budget",
+        about="What the KV pool holds, and whether the channels fit into it.",
+        examples=(
+            "rigd budget rig.yaml",
+            "rigd budget rig.yaml --fit --hit 0.9",
+            "rigd budget rig.yaml --log engine.log",
+        ),
+    ),
+    Mount(
         name="host",
         module="rigd.cli.host",
         attribute="app",
@@ -150,6 +161,12 @@ MOUNTS = (
         attribute="facts",
         about="What a host is, under Ansible's names of facts.",
         examples=("rigd facts", "rigd facts --host me@box --json"),
+    ),
+    Mount(
+        name="prefix",
+        module="rigd.cli.prefix",
+        attribute="app",
+        about="Prompts: what in them moves, and what a client's requests share: lint, capture, forget.",
     ),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )

@@ -1,0 +1,86 @@
+"""Listen on this box's loopback address and serve an application there, as a guest in somebody else's loop."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+import uvicorn
+
+from rigd.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+BACKLOG = 128
+SHUTDOWN_S = 2
+"""How long answers under way may take when serving ends."""
+HEAD_LIMIT = 64 * 1024
+
+logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+logging.getLogger("uvicorn").propagate = False
+
+
+def listen(port: int) -> socket.socket:
+    """Return a listener on the loopback address; port 0: any that is free. Raises `UsageError`."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"cannot listen on {LOOPBACK}:{port}",
+            hint=f"another port, or none for any that is free; `ss -ltnp 'sport = :{port}'` says who has it",
+        ) from error
+    listener.setblocking(False)  # noqa: FBT003  (the socket's own signature)
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any, listener: socket.socket) -> AsyncIterator[str]:
+    """Serve `app` while the block runs; gives the address, such as `http://127.0.0.1:8123`."""
+    server = _Guest(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            h11_max_incomplete_event_size=HEAD_LIMIT,
+        )
+    )
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        yield f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+    finally:
+        server.stop()
+        await task
+        listener.close()
+
+
+class _Guest(uvicorn.Server):
+    """uvicorn's server without its signal handlers and its clock; only `stop` stops it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stop.set()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._stop.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield

@@ -1,0 +1,103 @@
+"""Which requests belong together: the same model and tools, and nearly the same system text.
+
+A conversation sends its whole history with every turn; only its opening says what is shared with others.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rigd.prefix.pieces import pieces, tool_names
+from rigd.prefix.sources import Recorded
+
+ALIKE = 0.5
+"""Share of word triples, or of tools, that two requests of one kind have in common at least."""
+_WORDS = re.compile(r"\w+")
+_TRIPLE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestKind:
+    """Requests that should share a beginning."""
+
+    requests: tuple[Recorded, ...]
+
+    @property
+    def model(self) -> str:
+        """The model that they name."""
+        model = self.requests[0].body.get("model")
+        return model if isinstance(model, str) else ""
+
+    @property
+    def tools(self) -> int:
+        """How many tools the first of them has."""
+        return len(tool_names(self.requests[0].body))
+
+    @property
+    def openings(self) -> tuple[Recorded, ...]:
+        """The first request of each conversation: those that continue no other."""
+        return tuple(
+            one
+            for index, one in enumerate(self.requests)
+            if not any(
+                continues(other.body, one.body) for at, other in enumerate(self.requests) if at != index
+            )
+            and not any(_messages(other.body) == _messages(one.body) for other in self.requests[:index])
+        )
+
+
+def kinds(recorded: Sequence[Recorded]) -> tuple[RequestKind, ...]:
+    """Return the requests by kind, the kind with most requests first."""
+    groups: list[tuple[_Signs, list[Recorded]]] = []
+    for one in recorded:
+        signs = _Signs.of(one.body)
+        group = next((members for known, members in groups if known.alike(signs)), None)
+        if group is None:
+            groups.append((signs, [one]))
+        else:
+            group.append(one)
+    ordered = sorted(groups, key=lambda group: -len(group[1]))
+    return tuple(RequestKind(requests=tuple(members)) for _, members in ordered)
+
+
+def continues(earlier: dict[str, Any], later: dict[str, Any]) -> bool:
+    """Return whether a request goes on from another: the same messages, and more."""
+    first, second = _messages(earlier), _messages(later)
+    return 0 < len(first) < len(second) and second[: len(first)] == first
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Signs:
+    """What tells kinds apart."""
+
+    model: str
+    tools: frozenset[str]
+    words: frozenset[tuple[str, ...]]
+
+    @staticmethod
+    def of(body: dict[str, Any]) -> "_Signs":
+        system = "\n".join(piece.text for piece in pieces(body) if piece.role in ("system", "developer"))
+        words = _WORDS.findall(system)
+        triples = zip(*(words[at:] for at in range(_TRIPLE)), strict=False)
+        return _Signs(
+            model=str(body.get("model")), tools=frozenset(tool_names(body)), words=frozenset(triples)
+        )
+
+    def alike(self, other: "_Signs") -> bool:
+        return (
+            self.model == other.model
+            and _overlap(self.tools, other.tools) >= ALIKE
+            and _overlap(self.words, other.words) >= ALIKE
+        )
+
+
+def _overlap(one: frozenset[Any], other: frozenset[Any]) -> float:
+    if not one and not other:
+        return 1.0
+    return len(one & other) / len(one | other)
+
+
+def _messages(body: dict[str, Any]) -> list[Any]:
+    messages = body.get("messages", body.get("input"))
+    return messages if isinstance(messages, list) else []
