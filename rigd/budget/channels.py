@@ -145,10 +145,17 @@ def _refusals(plan: Plan, channels: Sequence[Channel], limits: Limits) -> list[s
         )
     elif plan.blocks is not None and plan.usable_blocks is not None and plan.blocks > plan.usable_blocks:
         found.append(
-            f"{plan.blocks:,} blocks in the worst case exceed the pool's {plan.usable_blocks:,}: tokens would do, but "
-            "every request fills whole blocks, and some with its recurrent state"
+            f"{plan.blocks:,} blocks in the worst case exceed the pool's {plan.usable_blocks:,}: tokens would do, "
+            "but every request fills whole blocks, and some with its recurrent state"
         )
     length = limits.max_model_len
+    if length is not None and limits.layout is not None and limits.blocks is not None:
+        needed = limits.layout.request_blocks(length)
+        if needed > limits.blocks:
+            found.append(
+                f"one request of max_model_len ({length:,}) takes {needed:,} blocks of {limits.blocks:,}: "
+                "the engine refuses to start"
+            )
     found += [
         f"{one.name}: context {one.context:,} and output {one.output:,} exceed max_model_len ({length:,})"
         for one in channels
@@ -206,14 +213,14 @@ def _raised(channels: Sequence[Channel], limits: Limits) -> list[Change]:
     longest = max(channel.context + channel.output for channel in channels)
     plan = _reckoned(channels, limits, None)
     wishes = (
-        ("engine.arguments.max_num_seqs", "max_num_seqs", limits.max_num_seqs, together),
-        ("engine.arguments.max_model_len", "max_model_len", limits.max_model_len, longest),
+        ("max_num_seqs", limits.max_num_seqs, together, replace(limits, max_num_seqs=together)),
+        ("max_model_len", limits.max_model_len, longest, replace(limits, max_model_len=longest)),
     )
-    for key, name, before, after in wishes:
-        if before is None or after <= before:
-            continue
-        if _reckoned(channels, replace(limits, **{name: after}), None).holds:
-            found.append(Change(key=key, before=before, after=after, cut=after / before - 1))
+    for name, before, after, wider in wishes:
+        if before is not None and after > before and _reckoned(channels, wider, None).holds:
+            found.append(
+                Change(key=f"engine.arguments.{name}", before=before, after=after, cut=after / before - 1)
+            )
     needed = plan.worst + plan.reserve
     if needed > limits.pool.value:
         wider = replace(limits, pool=replace(limits.pool, value=needed), layout=None)

@@ -54,16 +54,18 @@ def _longest(pool: Pool, *, model_context: int, wished: int | None) -> Bound:
             because=f"the pool has {pool.usable_blocks:,} usable blocks, and a token more needs one more",
         )
     if wished is not None and wished <= model_context:
-        same = " the model's own, too," if wished == model_context else ""
-        return Bound(value=wished, because=f"max_model_len,{same} although the pool would hold {held:,}")
-    return Bound(value=model_context, because=f"the model's own limit, although the pool would hold {held:,}")
+        whose = (
+            "max_model_len, which is the model's own limit" if wished == model_context else "max_model_len"
+        )
+        return Bound(value=wished, because=f"{whose}; the pool would hold {held:,}")
+    return Bound(value=model_context, because=f"the model's own limit; the pool would hold {held:,}")
 
 
 def _most(pool: Pool, length: int, max_num_seqs: int | None) -> Bound:
     each = pool.layout.request_blocks(length)
     held = pool.usable_blocks // each
     if max_num_seqs is not None and max_num_seqs < held:
-        return Bound(value=max_num_seqs, because=f"max_num_seqs, although the pool would hold {held:,}")
+        return Bound(value=max_num_seqs, because=f"max_num_seqs; the pool would hold {held:,}")
     state = pool.layout.state_blocks
     part = f", {state} of them recurrent state" if state else ""
     return Bound(value=held, because=f"each takes {each:,} of {pool.usable_blocks:,} usable blocks{part}")

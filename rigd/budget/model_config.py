@@ -231,8 +231,9 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(
         (
             "llama", "mistral", "mixtral", "ministral3", "qwen2", "qwen2_moe", "qwen2_5_vl_text", "qwen3",
-            "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo", "gpt_oss", "gemma3_text", "phi3", "granite", "granitemoe",
-            "glm4", "glm4_moe", "olmo2", "olmo3", "seed_oss", "smollm3", "starcoder2", "ernie4_5", "minimax_m2",
+            "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo", "gpt_oss", "gemma3_text", "phi3",
+            "granite", "granitemoe", "glm4", "glm4_moe", "olmo2", "olmo3", "seed_oss", "smollm3",
+            "starcoder2", "ernie4_5", "minimax_m2",
         ),
         _dense,
     ),

@@ -56,10 +56,8 @@ def count_tokens(layout: Layout, blocks: int, context: int) -> int:
     return int(blocks / layout.request_blocks(context) * context)
 
 
-def blocks_of(layout: Layout, tokens: int, context: int) -> int:
-    """Return the least number of blocks that the engine counts as at least so many tokens."""
-    each = layout.request_blocks(context)
-    blocks = tokens * each // context
-    while count_tokens(layout, blocks, context) < tokens:
-        blocks += 1
-    return blocks
+def blocks_near(layout: Layout, tokens: int, context: int) -> int:
+    """Return the number of blocks whose tokens come nearest to these."""
+    guess = round(tokens * layout.request_blocks(context) / context)
+    near = range(max(guess - 1, 0), guess + 2)
+    return min(near, key=lambda blocks: abs(count_tokens(layout, blocks, context) - tokens))
