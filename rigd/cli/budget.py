@@ -91,7 +91,7 @@ def budget(
     if found.used is None:
         raise RigdError(
             f"cannot say what fits on '{loaded.rig.name}': the size of its KV pool is not known",
-            hint="start it once and use --log FILE; or say budget.pool_tokens, or --config, --card and budget.weights",
+            hint="start it once and use --log FILE; or say budget.pool_tokens; or --config, --card and weights",
         )
     if found.plan is not None and not found.plan.holds:
         raise typer.Exit(int(ExitCode.NOT_SO))
