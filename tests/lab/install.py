@@ -50,7 +50,7 @@ ROOT_PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "c
 PEERS = ("ansible-core==2.19.14", "pyinfra==3.10.0")
 ANSIBLE = "ansible==12.3.0"
 COLLECTIONS = ("ansible_collections/ansible/posix/", "ansible_collections/community/general/")
-TWIN_PACKAGES = ("python3-apt", "python3-debian", "cron", "ufw", "kmod", "gpg", "unzip", "acl")
+TWIN_PACKAGES = ("python3-apt", "python3-debian", "cron", "ufw", "kmod", "gpg", "gpg-agent", "unzip", "acl")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
