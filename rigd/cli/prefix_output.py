@@ -30,7 +30,7 @@ def _behind(one: Finding, rate: Rate | None) -> str:
     if not one.tokens_behind:
         return ""
     took_s = seconds(one.tokens_behind, rate)
-    cost = f", {took_s:.1f} s" if took_s is not None else ""
+    cost = f", {span(took_s)}" if took_s is not None else ""
     return f" (about {one.tokens_behind:,} tokens behind it{cost})"
 
 
@@ -46,8 +46,19 @@ def comparisons_text(comparisons: Sequence[Comparison], cache: Cache, rate: Rate
     lost = sum(one.again for one in comparisons)
     if lost:
         took_s = seconds(lost, rate)
-        cost = f": {took_s:.1f} s" if took_s is not None else ""
+        cost = f": {span(took_s)}" if took_s is not None else ""
         yield f"in all {lost:,} tokens were the same and are read again{cost}"
+
+
+def span(took_s: float) -> str:
+    """Return a length of time, short ones to the hundredth."""
+    return f"{took_s:.1f} s" if took_s >= 1 else f"{took_s:.2f} s"
+
+
+def _said_by(rate: Rate | None) -> str:
+    if rate is None:
+        return "no prefill rate is known: --rate, or name the engine"
+    return f"prompts are read at {rate.tokens_per_s:,.0f} tokens/s, {rate.said_by}"
 
 
 def counted_by(one: Comparison, cache: Cache, rate: Rate | None) -> str:
@@ -59,17 +70,12 @@ def counted_by(one: Comparison, cache: Cache, rate: Rate | None) -> str:
     )
     given_up = ", one more given up for speculative decoding" if cache.speculative else ""
     states = "; a hybrid model: hits need about three sightings" if cache.hybrid else ""
-    speed = (
-        f"; prompts are read at {rate.tokens_per_s:,.0f} tokens/s ({rate.said_by})"
-        if rate is not None
-        else "; no prefill rate is known: --rate, or name the engine"
-    )
-    return f"{how}; blocks of {cache.block} ({cache.said_by}){given_up}{states}{speed}"
+    return f"{how}; blocks of {cache.block} ({cache.said_by}){given_up}{states}; {_said_by(rate)}"
 
 
 def comparison_text(one: Comparison) -> Iterator[str]:
     """Yield one comparison."""
-    read = f", the rest takes {one.read_s:.1f} s" if one.read_s is not None else ""
+    read = f", the rest takes {span(one.read_s)}" if one.read_s is not None else ""
     yield (
         f"{one.later} after {one.earlier}: {one.hit:,} of {one.length:,} tokens can hit "
         f"({one.hit_share:.0%}){read}: {one.difference.cause}"
@@ -84,7 +90,7 @@ def comparison_text(one: Comparison) -> Iterator[str]:
         f"{first + one.block_tokens - 1:,}): {found.path}{line}: {found.kind}: "
         f"'{printable(found.earlier)}' became '{printable(found.later)}'"
     )
-    cost = f": {one.again_s:.1f} s" if one.again_s is not None else ""
+    cost = f": {span(one.again_s)}" if one.again_s is not None else ""
     yield f"  {found.why}; about {one.again:,} tokens behind it are the same and are read again{cost}"
     yield f"  -> {found.advice}"
 
@@ -142,7 +148,7 @@ def _shared_text(shared: Shared, found: Captured, path: Path | None) -> Iterator
         )
         took_s = seconds(shared.hit, found.answers.rate)
         if took_s is not None:
-            yield f"  which saves {took_s:.1f} s at {found.answers.rate.tokens_per_s:,.0f} tokens/s"  # type: ignore[union-attr]
+            yield f"  which saves {span(took_s)} of reading ({_said_by(found.answers.rate)})"
     for line in findings_text(shared.findings[:5], found.answers.rate):
         yield f"  {line}"
     odd = [one for one in shared.comparisons if not one.difference.expected]

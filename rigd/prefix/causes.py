@@ -3,6 +3,7 @@
 import enum
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -175,6 +176,8 @@ def _cause(one: Piece, other: Piece, at: int) -> tuple[Cause, str]:
     lines = one.text.splitlines(), other.text.splitlines()
     if len(lines[0]) > 1 and sorted(lines[0]) == sorted(lines[1]):
         return Cause.LINE_ORDER, ""
+    if _space_alone(one.text[at:], other.text[at:]):
+        return Cause.WHITE_SPACE, ""
     for text in (other.text, one.text):
         start = _word_start(text, at)
         if (found := moving_at(text, start, at + 1)) is not None:
@@ -206,11 +209,17 @@ def _last_user(body: dict[str, Any]) -> int:
 
 def _again(first: Sequence[Piece], second: Sequence[Piece]) -> int:
     """Return how many characters behind the first difference are the same in both."""
+    if first[0].role != second[0].role:
+        old = {(piece.role, piece.text) for piece in first}
+        return sum(len(piece.text) for piece in second if (piece.role, piece.text) in old)
     old = {(piece.role, piece.text) for piece in first[1:]}
     same = sum(len(piece.text) for piece in second[1:] if (piece.role, piece.text) in old)
     one, other = first[0].text, second[0].text
-    most = min(len(one), len(other)) - shared_length(one, other)
-    return same + min(most, shared_length(one[::-1], other[::-1]))
+    at = shared_length(one, other)
+    most = min(len(one), len(other)) - at
+    ending = min(most, shared_length(one[::-1], other[::-1]))
+    lines = Counter(one[at:].splitlines()) & Counter(other[at:].splitlines())
+    return same + max(ending, sum((len(line) + 1) * count for line, count in lines.items()))
 
 
 def _difference(
@@ -228,6 +237,12 @@ def _difference(
         advice=advice,
         again=0 if cause in EXPECTED else again,
     )
+
+
+def _space_alone(one: str, other: str) -> bool:
+    """Whether two texts go on alike once the white space that they begin with is left out."""
+    rest = one.lstrip()[:EXCERPT], other.lstrip()[:EXCERPT]
+    return (one[:1].isspace() or other[:1].isspace()) and rest[0] == rest[1] != ""
 
 
 def _words(text: str) -> str:

@@ -116,7 +116,7 @@ PARTS: tuple[Part, ...] = (
         "hashes and addresses change with every commit or start",
         "leave it out, or put it into the last user message",
         level=Level.NOTE,
-        cue="commit|sha|sha256|hash|rev|revision|session|id|build|head|token|nonce|cch",
+        cue="commit|sha|sha256|hash|rev|revision|session|id|build|head|token|nonce|cch|object at",
     ),
     _part(
         "counter",
