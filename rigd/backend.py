@@ -57,6 +57,8 @@ class DaemonBackend:
         """Returns what is wrong with the host."""
         self.drift: Callable[[], Mapping[str, Any] | None] = lambda: None
         """Returns whether the host is as its playbook says."""
+        self.look_at_drift: Callable[[], str | None] = lambda: "nobody looks"
+        """Has the host held against its playbook now, or returns why not."""
         self.alerts: Callable[[], dict[str, Any]] = dict
         """Returns who is told of what, without any URL."""
         self.test_alerts: Callable[[], Awaitable[dict[str, Any]]] = _nobody

@@ -170,7 +170,7 @@ class Daemon:
         incidents.heard = host.heard
         actor = self._actor(store, board, host, supervisor, effects, look=look)
         drift = self._drift(store, effects, look=look)
-        backend.drift = lambda: drift.document
+        backend.drift, backend.look_at_drift = lambda: drift.document, drift.look_now
         around = Around(
             plan=lambda: effects.plan,
             status=lambda: supervisor.status,

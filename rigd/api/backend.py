@@ -64,6 +64,11 @@ class Backend(Protocol):
         """Sends a test message to every receiver and returns what came of each."""
         ...
 
+    @property
+    def look_at_drift(self) -> Callable[[], str | None]:
+        """Has the host held against its playbook now, or returns why not."""
+        ...
+
     def log_path(self, start: int | None) -> Path | None:
         """Return the engine's log of a start (None: of the last one), or None when there is none."""
         ...

@@ -170,6 +170,15 @@ async def test_alerts(request: Request, context: Context) -> Response:
     return JSONResponse(await context.backend.test_alerts())
 
 
+async def look_at_drift(request: Request, context: Context) -> Response:
+    """Hold the host against its playbook now; what it comes to, the status says."""
+    del request
+    reason = context.backend.look_at_drift()
+    if reason is not None:
+        raise RefusedByLoopError(reason)
+    return JSONResponse({"ok": True, "message": "looking", "hint": None})
+
+
 async def metrics(request: Request, context: Context) -> Response:
     """Show the daemon's own metrics."""
     del request

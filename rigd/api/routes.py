@@ -48,6 +48,7 @@ ROUTES = (
     _change("/v1/actions/warm", handlers.action(RequestKind.WARM, reload=False)),
     _change("/v1/maintenance", handlers.maintenance),
     _change("/v1/alerts/test", handlers.test_alerts),
+    _change("/v1/drift/look", handlers.look_at_drift),
     _change("/v1/overlay", handlers.set_knob),
     _change("/v1/overlay/clear", handlers.action(RequestKind.OVERLAY_CLEAR, reload=False)),
 )

@@ -3,15 +3,19 @@
 import contextlib
 import select
 import sys
+import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rigd.adapters.gpu_settings import NvmlAbsentError, SettingDone
+from rigd.cli import options
 from rigd.cli.console import print_json, print_line, print_text, say
 from rigd.cli.options import Json, examples
 from rigd.cli.rig import RigPath
+from rigd.cli.status import render_drift
+from rigd.client import Client
 from rigd.errors import ExitCode, RigdError
 from rigd.rig.load import load
 from rigd.supervise import drift_root, host_root
@@ -22,6 +26,7 @@ app = typer.Typer(
 )
 
 REQUEST_S = 10.0
+POLL_S = 0.5
 
 Check = Annotated[bool, typer.Option("--check", help="Set nothing; exit code 3 when something differs.")]
 
@@ -82,3 +87,47 @@ def provision(rig: RigPath) -> None:
         print_line(asdict(report))
     if not report.ok:
         raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command(epilog=examples("rigd host drift", "rigd host drift --check"))
+def drift(
+    context: typer.Context,
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Look now, and wait for what it comes to.")] = False,
+    timeout: options.Timeout = options.HOUR_S,
+    as_json: Json = False,
+    socket: options.Socket = None,
+    url: options.Url = None,
+) -> int:
+    """Show whether the host is as `host.drift.playbook` says.
+
+    Exits with 0 when it is, 3 when something differs, 1 when nobody could tell.
+    """
+    client = options.daemon(context, socket, url)
+    status = client.get("/v1/status")
+    if check:
+        client.post("/v1/drift/look", {}, timeout_s=REQUEST_S)
+        status = _looked(client, status, timeout_s=timeout)
+    found = status.get("drift")
+    if as_json:
+        print_json({"drift": found})
+    elif found is None:
+        print_text("the rig file names no playbook: host.drift.playbook")
+    else:
+        for line in render_drift(status):
+            print_text(line)
+    if found and (found["problem"] or not found["checked_s"]):
+        return int(ExitCode.FAILED)
+    return int(ExitCode.NOT_SO if found and found["differences"] else ExitCode.DONE)
+
+
+def _looked(client: Client, before: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    """Return the status after a look that began after `before`."""
+    until_s, status = time.monotonic() + timeout_s, before
+    while time.monotonic() < until_s:
+        status = client.get("/v1/status")
+        found = status.get("drift") or {}
+        if not found.get("running") and (found.get("tried_s") or 0) >= before["now_s"]:
+            return status
+        time.sleep(POLL_S)
+    raise RigdError(f"the look did not end within {timeout_s:.0f} s", hint="rigd status")

@@ -264,6 +264,11 @@ def _host(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]
             yield f"  -> {printable(finding['hint'])}"
 
 
+def render_drift(document: Document) -> list[str]:
+    """Return whether the host is as its playbook says, as lines."""
+    return list(_drift(document, _painter(colours(sys.stdout))))
+
+
 def _drift(document: Document, paint: Callable[[str, str], str]) -> Iterator[str]:
     drift = document.get("drift")
     if not drift:

@@ -157,6 +157,10 @@ def next_check_s(state: DriftState, rules: Drift, at: Situation) -> float | None
     if rules.playbook is None:
         return None
     if state.fails and state.tried_s is not None and state.playbook == rules.playbook:
+        if state.tried_s < at.began_s:
+            return (
+                at.began_s + at.settle_s
+            )  # Whatever it was, it may have gone with the boot, or the old daemon.
         return state.tried_s + min(RETRY_S * 2.0 ** min(state.fails - 1, 10), RETRY_MAX_S)
     if state.playbook != rules.playbook or state.checked_s is None:
         return at.began_s + at.settle_s
@@ -328,6 +332,7 @@ def document(state: DriftState, rules: Drift, at: Situation) -> Mapping[str, Any
     return {
         "playbook": rules.playbook,
         "checked_s": state.checked_s if same else None,
+        "tried_s": state.tried_s if same else None,
         "this_boot": same and state.boot == at.boot,
         "next_s": None if state.running else due_s,
         "running": None if state.running is None else str(state.running),

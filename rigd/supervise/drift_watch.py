@@ -56,6 +56,7 @@ class DriftWatch:
         self._settle_s = settle_s
         self._calm = Calm()
         self._loaded = False
+        self._asked = False
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._log = log.get("drift")
@@ -64,6 +65,15 @@ class DriftWatch:
     def document(self) -> Mapping[str, Any] | None:
         """What the status document says of it."""
         return drift.document(self.state, self._rules, self._situation())
+
+    def look_now(self) -> str | None:
+        """Look as soon as may be, whatever the schedule says; return why not, None where it will be."""
+        if self._rules.playbook is None:
+            return "the rig file names no playbook (host.drift.playbook)"
+        if self._look().status.state is State.MAINTENANCE:
+            return "maintenance is on: rigd keeps its hands off"
+        self._asked = True
+        return None
 
     async def consider(self) -> None:
         """Look whether there is something to do, or to call off; returns soon, and never raises."""
@@ -79,7 +89,10 @@ class DriftWatch:
             if drift.forgotten(self.state, self._rules):
                 await self._become(DriftState(), drift.entries(self.state, DriftState()))
             act = drift.next_act(self.state, self._rules, at)
+            if self._asked and act is None and not at.hands_off and self._rules.playbook is not None:
+                act = DriftAct.CHECK
             if act is not None:
+                self._asked = self._asked and act is not DriftAct.CHECK
                 self._stop = asyncio.Event()
                 self._task = asyncio.create_task(self._guarded(act), name=f"drift {act}")
         except Exception:  # noqa: BLE001  (whatever a playbook does, the engine goes on being supervised)

@@ -157,6 +157,19 @@ def test_a_playbook_that_cannot_be_read_is_told_once_with_what_helps(rig):
     rig.until(lambda: told(rig, "drift-trouble-over", began_s), SOON_S, "its end is told")
 
 
+def test_a_person_may_have_it_looked_at_once(rig):
+    well(rig)
+    rig.ready()
+    use(rig, playbook="site.yml", every_s=3600)
+    rig.until(lambda: seen(rig).get("checked_s") and not seen(rig)["running"], SOON_S, "it is looked")
+    (rig.folder / "kept").write_text("by hand\n")
+
+    rig.client.post("/v1/drift/look", {})
+
+    rig.until(lambda: seen(rig)["differences"], 5, "it is looked again, and an hour early")
+    well(rig)
+
+
 # --- a one-shot that is a script ---
 
 

@@ -65,6 +65,9 @@ def kinds(before: DriftState, after: DriftState) -> list[str]:
         pytest.param(replace(LOOKED, fails=1, tried_s=NOW_S - 599), RULES, 1e5, None, id="failed-lately"),
         pytest.param(replace(LOOKED, fails=1, tried_s=NOW_S - 600), RULES, 1e5, DriftAct.CHECK, id="retry"),
         pytest.param(replace(LOOKED, fails=9, tried_s=NOW_S - 9000), RULES, 1e5, None, id="ever-more-rarely"),
+        pytest.param(
+            replace(LOOKED, fails=9, tried_s=NOW_S - 61), RULES, 60, DriftAct.CHECK, id="failed-before-us"
+        ),
         pytest.param(replace(LOOKED, applied_s=NOW_S), RULES, 1e5, DriftAct.CHECK, id="after-an-apply"),
     ],
 )
