@@ -1,13 +1,14 @@
 """What vLLM's own code makes of a model and its settings, without weights and without serving.
 
-Run by the Python of the lab's vLLM: a JSON list of argument lists (`vllm serve`'s, the model first) comes on stdin,
-a JSON list goes to stdout, each with what the engine would write into its line `KV cache size`. The model is built
+Run by the Python of the lab's vLLM, `python pool_oracle.py ANSWERS < QUESTIONS`: a JSON list of argument lists
+(`vllm serve`'s, the model first) comes in, a JSON list goes to the file, each with what the engine would write into
+its line `KV cache size`. vLLM is imported once; each question is put to processes made by forking. The model is built
 on PyTorch's meta device, on as many ranks as asked, and then asked for the cache that its layers want.
 """
 
-import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -15,22 +16,22 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import torch
+from vllm.config import set_current_vllm_config
+from vllm.distributed import init_distributed_environment, initialize_model_parallel
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.model_executor.model_loader.utils import initialize_model
+from vllm.platforms import current_platform
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity, get_kv_cache_configs
+
 RANK_DEADLINE_S = 120
 
 
 def answer_of(arguments: list[str], rank: int, port: int) -> dict[str, Any] | None:
     """Return the answer of rank 0, None of the others."""
-    import torch
-    from vllm.config import set_current_vllm_config
-    from vllm.distributed import init_distributed_environment, initialize_model_parallel
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
-    from vllm.model_executor.model_loader.utils import initialize_model
-    from vllm.platforms import current_platform
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-    from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
-    from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity, get_kv_cache_configs
-
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
     parsed = parser.parse_args(["--model", arguments[0], *arguments[1:]])
     config = AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
@@ -88,8 +89,6 @@ def _child(arguments: list[str], rank: int, port: int, file: Path) -> int:
     child = os.fork()
     if child:
         return child
-    import signal
-
     signal.alarm(RANK_DEADLINE_S)
     try:
         if (found := answer_of(arguments, rank, port)) is not None:
@@ -101,16 +100,9 @@ def _child(arguments: list[str], rank: int, port: int, file: Path) -> int:
         os._exit(0)
 
 
-def main() -> None:
-    out = os.dup(1)
-    os.dup2(2, 1)  # vLLM logs on stdout
-    import vllm.engine.arg_utils
-    import vllm.model_executor.model_loader.utils  # noqa: F401  (once, before the ranks are made)
-
-    answers = [asked(arguments) for arguments in json.load(sys.stdin)]
-    with contextlib.closing(os.fdopen(out, "w")) as stdout:
-        json.dump(answers, stdout)
+def main(out: Path) -> None:
+    out.write_text(json.dumps([asked(arguments) for arguments in json.load(sys.stdin)]))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
