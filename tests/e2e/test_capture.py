@@ -1,0 +1,149 @@
+"""A client's requests are recorded, what they share is warmed after a start, and its next first turn hits it.
+
+Another client is another row in `CLIENTS`: its command, and how it is asked a question.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import agent_client
+import pytest
+from rigs import DOUBLE, REAL
+
+from rigd.client import Client
+
+AGENT = str(Path(agent_client.__file__))
+CLIENTS: dict[str, Callable[..., list[str]]] = {
+    "agents": lambda *questions: [sys.executable, AGENT, "{url}", "{model}", "builder", *questions],
+}
+"""How each client is run; `{url}` and `{model}` are filled in by the capture."""
+TARGET = 0.95
+
+
+def capture(rig, *words, write=None):
+    """Run `rigd prefix capture` on the rig and return its document."""
+    options = ["--write", str(write), "--replace"] if write is not None else []
+    argv = [
+        sys.executable,
+        "-m",
+        "rigd.cli.main",
+        "prefix",
+        "capture",
+        "--to",
+        str(rig.path),
+        "--json",
+        *options,
+    ]
+    done = subprocess.run(
+        [*argv, "--", *words], env=rig.environ, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module", params=[DOUBLE[0], REAL[0]])
+def rig(request, make_rig):
+    made = make_rig(request.param)
+    made.settings["prefixes"] = []
+    if made.faults is not None:  # A double whose prefill takes its time: what is saved can be seen.
+        made.settings["engine"]["arguments"]["extra"] |= {"sim-profile": "rig-b", "sim-speed": 20}
+        made.settings["engine"]["arguments"]["max_model_len"] = 32768
+    yield made
+    made.close()
+    made.daemon = None
+
+
+def fresh_engine(rig):
+    """Stop the engine and start another: nothing is cached but what is warmed."""
+    rig.act("stop")
+    rig.wait("stopped", deadline_s=60)
+    rig.act("start", reload=True)
+    return rig.wait("ready", deadline_s=rig.boot_s)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_captured_prefix_is_warmed_and_the_next_first_turn_hits_it(rig, client):
+    command = CLIENTS[client]
+    rig.ready()
+
+    captured = capture(
+        rig, *command("What is here?", "Write a test.", "Fix it."), write=rig.folder / "prompts"
+    )
+    (kind,) = captured["kinds"]
+    cold = kind["requests"][0]
+
+    rig.settings["prefixes"] = [{"name": kind["name"], "request": f"prompts/{kind['name']}.json"}]
+    rig.write()
+    status = fresh_engine(rig)
+    (turn,) = capture(rig, *command("A question that nobody asked before."))["kinds"][0]["requests"]
+
+    (warmth,) = status["warm"]
+    share = turn["cached_tokens"] / turn["prompt_tokens"]
+    print(
+        f"\nshared {kind['shared_tokens']:,} tokens, promised {kind['first_turn_hit_tokens']:,}; "
+        f"first turn: {turn['cached_tokens']:,} of {turn['prompt_tokens']:,} cached ({share:.1%}), "
+        f"first token after {turn['ttft_s']:.3f} s; cold {cold['ttft_s']:.3f} s"
+    )
+    assert (len(kind["requests"]), kind["conversations"], kind["counted_by"]) == (3, 3, "engine")
+    assert f"request: prompts/{kind['name']}.json" in captured["yaml"]
+    assert (cold["status"], cold["cached_tokens"] or 0) == (200, 0)
+    assert warmth["proved"]
+    assert share >= TARGET
+    assert turn["ttft_s"] < cold["ttft_s"]
+    assert abs(turn["cached_tokens"] - kind["first_turn_hit_tokens"]) <= captured["cache"]["block_tokens"]
+
+
+def test_keys_are_kept_nowhere_and_bodies_go_with_one_command(rig):
+    rig.ready()
+    captured = capture(rig, sys.executable, AGENT, "{url}", "{model}", "greeter", "Say hello.")
+    folder = Path(captured["folder"])
+    bodies = [path for path in folder.rglob("*") if path.is_file()]
+
+    kept = [path for path in rig.folder.rglob("*") if path.is_file()]
+    assert [path for path in kept if agent_client.KEY.encode() in path.read_bytes()] == []
+    assert {path.stat().st_mode & 0o777 for path in bodies} == {0o600}
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+    argv = [sys.executable, "-m", "rigd.cli.main", "prefix", "forget", "--json"]
+    gone = json.loads(subprocess.run(argv, env=rig.environ, capture_output=True, check=True).stdout)
+
+    assert gone["files"] == len(bodies)
+    assert not folder.exists()
+    assert Client(socket=rig.environ["RIGD_SOCKET"]).get("/v1/status")["state"] == "ready"
+
+
+def test_lint_counts_with_the_engines_own_tokens_and_its_rate(rig, tmp_path):
+    rig.ready()
+    rules = agent_client.RULES.splitlines()
+    paths = []
+    for day in (11, 12):
+        text = "\n".join([*rules[:100], f"Today is 2026-07-{day}.", *rules[100:]])
+        body = {
+            "model": "recorded elsewhere",
+            "messages": [{"role": "system", "content": text}, {"role": "user", "content": "And now?"}],
+        }
+        rig.chat(body["messages"])
+        paths.append(tmp_path / f"{day}.json")
+        paths[-1].write_text(json.dumps(body))
+
+    argv = [sys.executable, "-m", "rigd.cli.main", "prefix", "lint", "--json", "--rig", str(rig.path)]
+    done = subprocess.run(
+        [*argv, *map(str, paths)], env=rig.environ, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 3, done.stderr
+    document = json.loads(done.stdout)
+    (found,) = document["comparisons"]
+    print(
+        f"\ntoken {found['shared_tokens']:,} of {found['prompt_tokens']:,}, block {found['first_differing_block']} "
+        f"of {found['block_tokens']}, {found['read_again_tokens']:,} read again: {found['read_again_s']} s "
+        f"({document['rate']['said_by']})"
+    )
+    assert (found["counted_by"], found["difference"]["kind"]) == ("engine", "date")
+    assert "2026-07-12" in found["difference"]["later"]
+    assert found["first_differing_block"] == found["shared_tokens"] // found["block_tokens"] > 0
+    assert found["read_again_tokens"] > found["prompt_tokens"] / 2
+    assert found["read_again_s"] > 0

@@ -1,0 +1,146 @@
+"""What is kept of a client's requests, where, and who may read it."""
+
+import gzip
+import json
+import stat
+
+import pytest
+
+from rigd.gateway import recordings
+from rigd.gateway.recorder import MOST_BYTES, Recorder
+from rigd.gateway.recordings import RecordingError, forget, new_recording, write_prefix
+from rigd.gateway.tap import End, Exchange
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def exchange(path="/v1/chat/completions", method="POST", encoding=""):
+    return Exchange(number=1, method=method, path=path, encoding=encoding, begun_s=0.0)
+
+
+async def pass_by(recorder, what, body, told=(), status=200):
+    watcher = recorder.watch(what)
+    for chunk in (body[:7], body[7:]):
+        watcher.asked(chunk)
+    watcher.asked_all()
+    watcher.answered(status)
+    for chunk in told:
+        watcher.told(chunk)
+    watcher.ended(End.DONE)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_bodies_are_kept_byte_for_byte_and_private(state_dirs):
+    folder = new_recording("opencode", now_s=0)
+    recorder = Recorder(folder)
+    raw = b'{"odd":   "spacing", "messages": []}'
+
+    await pass_by(recorder, exchange(), raw)
+    await pass_by(recorder, exchange("/v1/messages"), json.dumps(BODY).encode())
+    await recorder.finished()
+
+    assert [(one.path.name, one.api) for one in recorder.kept] == [
+        ("0001-chat.json", "chat"),
+        ("0002-messages.json", "messages"),
+    ]
+    assert recorder.kept[0].path.read_bytes() == raw
+    assert {mode(one.path) for one in recorder.kept} == {0o600}
+    assert (mode(folder), mode(folder.parent)) == (0o700, 0o700)
+
+
+async def test_figures_come_from_the_answer_whose_text_is_not_kept(state_dirs):
+    recorder = Recorder(new_recording("x", now_s=0))
+    told = [
+        b'data: {"choices":[{"delta":{"content":"a secret answer"}}]}\n\n',
+        b'data: {"usage":{"prompt_tokens": 4023,"prompt_tokens_details":{"cached_tokens":3840}}}\n\ndata: [DONE]\n\n',
+    ]
+
+    await pass_by(recorder, exchange(), json.dumps(BODY).encode(), told)
+    await recorder.finished()
+
+    figures = recorder.kept[0].figures
+    assert (figures.status, figures.prompt_tokens, figures.cached_tokens) == (200, 4023, 3840)
+    assert figures.ttft_s > 0
+    assert "secret answer" not in "".join(path.read_text() for path in recorder.folder.iterdir())
+
+
+async def test_other_requests_are_counted_only(state_dirs):
+    recorder = Recorder(new_recording("x", now_s=0))
+
+    await pass_by(recorder, exchange("/v1/models", "GET"), b"")
+    await pass_by(recorder, exchange("/v1/embeddings"), b"{}")
+    await recorder.finished()
+
+    assert (recorder.kept, recorder.others) == ([], 2)
+
+
+async def test_packed_bodies_are_unpacked_and_others_left_out_with_the_reason(state_dirs):
+    recorder = Recorder(new_recording("x", now_s=0))
+
+    await pass_by(recorder, exchange(encoding="gzip"), gzip.compress(json.dumps(BODY).encode()))
+    await pass_by(recorder, exchange(encoding="zstd"), b"(packed)")
+    await pass_by(recorder, exchange(), b"this is not JSON")
+    await pass_by(recorder, exchange(), b"[1, 2, 3, 4, 5]")
+    await pass_by(recorder, exchange(encoding="gzip"), gzip.compress(b" " * (MOST_BYTES + 10)))
+    await pass_by(recorder, exchange(), b" " * (MOST_BYTES + 1))
+    await recorder.finished()
+
+    assert [one.recorded.body for one in recorder.kept] == [BODY]
+    assert recorder.left_out == {"the body is no JSON object": 4, "the body is larger than 16 MiB": 1}
+
+
+async def test_disk_that_is_full_is_told_and_nothing_else_happens(state_dirs):
+    recorder = Recorder(new_recording("x", now_s=0))
+    recorder.folder.rmdir()
+
+    await pass_by(recorder, exchange(), json.dumps(BODY).encode())
+    await recorder.finished()
+
+    assert list(recorder.left_out) == ["the body cannot be written: No such file or directory"]
+
+
+def test_forget_deletes_everything_and_only_that(state_dirs):
+    other = state_dirs.state / "store.db"
+    other.write_text("kept")
+    for number in range(2):
+        (new_recording("x", now_s=number * 100) / "0001-chat.json").write_text("{}")
+
+    gone = forget()
+
+    assert (gone.recordings, gone.files) == (2, 2)
+    assert list(state_dirs.state.iterdir()) == [other]
+    assert forget().files == 0
+
+
+def test_only_so_many_recordings_are_kept(state_dirs):
+    folders = [new_recording("x", now_s=number) for number in range(recordings.KEPT + 3)]
+
+    left = sorted(recordings.base().iterdir())
+    assert len(left) == recordings.KEPT
+    assert folders[-1] in left
+
+
+def test_state_folder_that_cannot_be_written_is_told(state_dirs, monkeypatch):
+    (state_dirs.state / "prefix").write_text("a file where the folder should be")
+
+    with pytest.raises(RecordingError, match="cannot make a folder for recordings"):
+        new_recording("x", now_s=0)
+
+
+def test_prefix_that_is_there_is_not_overwritten_unless_asked(tmp_path):
+    path = tmp_path / "new/agents.json"
+
+    assert write_prefix(path, {"a": 1}, replace=False) == "written"
+    assert write_prefix(path, {"a": 1}, replace=False) == "unchanged"
+    with pytest.raises(RecordingError, match="another prefix is there"):
+        write_prefix(path, {"a": 2}, replace=False)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert mode(path) == 0o600
+
+    path.chmod(0o640)
+    assert write_prefix(path, {"a": 2}, replace=True) == "replaced"
+    assert (json.loads(path.read_text()), mode(path)) == ({"a": 2}, 0o640)
+    assert [entry.name for entry in path.parent.iterdir()] == ["agents.json"]
