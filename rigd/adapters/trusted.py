@@ -9,28 +9,47 @@ FILES_LIMIT = 5000
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def untrusted(files: Iterable[Path]) -> str | None:
-    """Return why one of these files, its folder with all below, or the way there is not root's own; None: all is.
+def untrusted(files: Iterable[Path], *, folders: Iterable[Path] = ()) -> str | None:
+    """Return why one of these files, or what lies in these folders, is not root's alone; None: all is.
 
-    A playbook brings in what lies beside it, so its whole folder counts.
+    The way to each counts too, and so does what a link leads to: whoever may write there may put another in its place.
     """
-    for file in files:
-        for place in (file, *file.parents):
-            if reason := _other(place, above=place not in (file, file.parent)):
-                return reason
-        if reason := _below(file.parent):
+    budget = [FILES_LIMIT]
+    for place in (*files, *folders):
+        if reason := _way(place):
+            return reason
+    for folder in folders:
+        if reason := _below(folder.resolve(), budget, set()):
             return reason
     return None
 
 
-def _below(folder: Path) -> str | None:
-    count = 0
+def _way(place: Path) -> str | None:
+    """Judge a place and every folder above it, as it is named and as it really is."""
+    for whole in dict.fromkeys((Path(os.path.abspath(place)), place.resolve())):  # noqa: PTH100  (keeps links)
+        for step in (whole, *whole.parents):
+            if reason := _other(step, above=step != whole):
+                return reason
+    return None
+
+
+def _below(folder: Path, budget: list[int], seen: set[Path]) -> str | None:
+    if folder in seen:
+        return None
+    seen.add(folder)
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            count += 1
-            if count > FILES_LIMIT:
+            budget[0] -= 1
+            if budget[0] < 0:
                 return f"{folder} holds more than {FILES_LIMIT} files: give the playbook a folder of its own"
-            if reason := _other(Path(root) / name, above=False):
+            place = Path(root) / name
+            if place.is_symlink():
+                reason = _way(place)
+                if reason is None and place.is_dir():
+                    reason = _below(place.resolve(), budget, seen)
+            else:
+                reason = _other(place, above=False)
+            if reason is not None:
                 return reason
     return None
 

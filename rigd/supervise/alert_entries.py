@@ -244,7 +244,11 @@ def _drift_apply(folding: Folding, happening: Happening) -> None:
     """Tell what rigd applied by itself; that it begins is no news."""
     state = happening.get("state")
     if state != "intended":
-        titles = {"done": "applied its playbook", "stopped": "stopped applying its playbook"}
+        titles = {
+            "done": "applied its playbook",
+            "stopped": "stopped applying its playbook",
+            "interrupted": "was interrupted applying its playbook",
+        }
         title = titles.get(state, "could not apply its playbook")
         folding.note("drift-apply", AlertKind.HOST, title, (happening.message,))
 

@@ -25,6 +25,8 @@ AGAIN_S = 3600.0
 AGAIN_MAX_S = 86400.0
 BUSY_S = 3.0
 """An engine that works for this long is busy; a canary of ours is not that long."""
+BUSY_LOOKS = 3
+"""Looks in a row that another run kept away, or that took too long, after which that is a trouble, too."""
 STALE_S = 30.0
 """Counters older than this say nothing of an engine, in seconds."""
 SHOWN = 3
@@ -209,8 +211,8 @@ def forgotten(state: DriftState, rules: Drift) -> bool:
 
 def after_check(state: DriftState, report: Report, *, boot: str, now_s: float) -> DriftState:
     """Take up what a look found; one that could not be made leaves what is known."""
-    if report.stopped or report.busy:
-        return replace(state, running=None, fails=max(1, state.fails), problem=state.problem)
+    if (report.stopped or report.busy) and state.fails + 1 < BUSY_LOOKS:
+        return replace(state, running=None, fails=state.fails + 1)
     if not report.ok:
         return replace(state, running=None, fails=state.fails + 1, problem=report.message, hint=report.hint)
     before = {one.difference.key: one for one in state.known}

@@ -15,6 +15,8 @@ from rigd.errors import ExitCode
 DIFFERENCES_LIMIT = 50
 """Differences kept of a run; a host that differs in more has never been provisioned."""
 TEXT_LIMIT = 300
+ANOTHER = "another run is at work"
+"""What `rigd provision` says where another run has the box."""
 _CHANGED, _FAILED = "changed", frozenset({"failed", "unreachable"})
 
 
@@ -120,7 +122,8 @@ class Reading:
             return replace(report, ok=True, reboot=not self.check and code == ExitCode.NOT_SO)
         said, hint = _words_of(errors)
         message = self._failures[-1] if self._failures and self._bad else said
-        return replace(report, message=message or f"it ended with exit code {code}", hint=hint)
+        busy = ANOTHER in f"{message} {said}"
+        return replace(report, message=message or f"it ended with exit code {code}", hint=hint, busy=busy)
 
 
 def _words_of(errors: str) -> tuple[str, str]:

@@ -43,7 +43,8 @@ def serve(rig: Path, *, source: int = 0) -> Report:
     if asked is None or (act is DriftAct.APPLY and not asked.apply):
         what = "host.drift.playbook" if asked is None else "host.drift.apply"
         return Report(ok=False, message=f"{rig} does not ask for it", hint=f"{what} in {rig}")
-    reason = untrusted((rig, *asked.files))
+    # A playbook brings in what lies beside it.
+    reason = untrusted((rig, *asked.files), folders=(asked.playbook.parent,))
     if reason is not None:
         return Report(
             ok=False,

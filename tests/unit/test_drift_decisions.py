@@ -139,6 +139,16 @@ def test_a_look_that_somebody_else_s_run_keeps_away_is_no_trouble(report):
     assert drift.next_act(replace(after, tried_s=NOW_S), RULES, replace(AT, now_s=NOW_S + 600))
 
 
+def test_a_run_that_keeps_looks_away_for_long_is_a_trouble():
+    state, told = LOOKED, []
+    for _ in range(4):
+        after = drift.after_check(state, Report(ok=False, busy=True, message="busy"), boot="b2", now_s=NOW_S)
+        told += kinds(state, after)
+        state = after
+
+    assert told == ["drift-trouble"]
+
+
 # --- when to apply ---
 
 

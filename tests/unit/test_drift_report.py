@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -71,6 +70,14 @@ def test_a_run_that_never_began_says_what_rigd_said():
     assert not report.ok
     assert report.message == "cannot use 'x.yml': x.yml:3:5: no module 'coppy'"
     assert report.hint == "rigd provision modules"
+
+
+def test_another_run_on_the_box_is_told_apart_from_trouble():
+    said = "another run is at work on 'localhost': 17 run of site.yml"
+
+    assert read(result("", "failed", result={"msg": said}), recap(failed=1), code=1).busy
+    assert read(code=1, errors=f"rigd: {said}\n").busy
+    assert not read(code=1, errors="rigd: no\n").busy
 
 
 def test_an_apply_that_ends_before_a_reboot_says_so():
@@ -166,7 +173,7 @@ def one_shot(tmp_path, monkeypatch, asked):
         with (tmp_path / "request").open("rb", buffering=0) as source:
             return drift_root.serve(tmp_path / "rig.yaml", source=source.fileno())
 
-    monkeypatch.setattr(drift_root, "untrusted", lambda files: None)
+    monkeypatch.setattr(drift_root, "untrusted", lambda files, *, folders: None)
     return ask
 
 
@@ -183,7 +190,9 @@ def test_what_the_rig_file_does_not_ask_for_is_refused(one_shot):
 
 
 def test_a_playbook_of_others_is_not_run_by_root(one_shot, monkeypatch):
-    monkeypatch.setattr(drift_root, "untrusted", lambda files: "site.yml can be written by others")
+    monkeypatch.setattr(
+        drift_root, "untrusted", lambda files, *, folders: "site.yml can be written by others"
+    )
 
     report = one_shot({"act": "check"})
 
@@ -194,22 +203,65 @@ def test_a_playbook_of_others_is_not_run_by_root(one_shot, monkeypatch):
 # --- whose files they are ---
 
 
-def test_root_s_own_folder_is_trusted_and_nothing_that_others_can_write(tmp_path):
+@pytest.fixture
+def site(tmp_path):
+    """Give a playbook in a folder of its own, with a role, all of which root alone may write."""
     site, role = tmp_path / "p" / "site.yml", tmp_path / "p" / "roles" / "x.yml"
     role.parent.mkdir(parents=True)
     for file in (site, role):
         file.write_text("")
         file.chmod(0o644)
+    return site
+
+
+def judged(site) -> str | None:
+    return untrusted([site], folders=[site.parent])
+
+
+def test_root_s_own_folder_is_trusted(site):
+    assert judged(site) is None
+
+
+def test_what_lies_beside_a_file_that_is_alone_does_not_matter(site):
+    (site.parent / "roles/x.yml").chmod(0o666)
 
     assert untrusted([site]) is None
-    role.chmod(0o666)
-    assert "x.yml can be written by others" in untrusted([site])
-    role.chmod(0o644)
-    (tmp_path / "p").chmod(0o777)
-    assert "can be written by others" in untrusted([site])
-    (tmp_path / "p").chmod(0o1777)  # Sticky: others could still put a role there.
-    assert "can be written by others" in untrusted([site])
-    assert "no such file" in untrusted([Path(tmp_path / "none" / "x.yml")])
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param("p/roles/x.yml", 0o666, id="a-role"),
+        pytest.param("p/site.yml", 0o664, id="the-playbook"),
+        pytest.param("p", 0o777, id="its-folder"),
+        pytest.param("p", 0o1777, id="a-sticky-folder-takes-new-roles"),
+        pytest.param("p/roles", 0o775, id="a-folder-below"),
+    ],
+)
+def test_what_others_may_write_is_not(site, name, mode):
+    (site.parent.parent / name).chmod(mode)
+
+    assert "can be written by others" in judged(site)
+
+
+def test_a_link_is_judged_by_where_it_leads(site, tmp_path):
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    (loose / "tasks.yml").write_text("")
+    (site.parent / "more").symlink_to(loose)
+    link = tmp_path / "link"
+    link.symlink_to(site.parent)
+
+    assert judged(site) is None
+    assert judged(link / "site.yml") is None
+    (loose / "tasks.yml").chmod(0o666)
+    assert "tasks.yml can be written by others" in judged(link / "site.yml")
+    loose.chmod(0o777)
+    assert "p/more can be written by others" in judged(site)
+
+
+def test_what_is_not_there_is_not_run(tmp_path):
+    assert "no such file" in untrusted([tmp_path / "none" / "x.yml"])
 
 
 def test_the_child_runs_this_rigd_whatever_lies_in_the_playbook_s_folder(asked):
