@@ -12,7 +12,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def untrusted(files: Iterable[Path], *, folders: Iterable[Path] = ()) -> str | None:
     """Return why one of these files, or what lies in these folders, is not root's alone; None: all is.
 
-    The way to each counts too, and so does what a link leads to: whoever may write there may put another in its place.
+    The way to each counts too, and what a link leads to: whoever may write there may put another in its place.
     """
     budget = [FILES_LIMIT]
     for place in (*files, *folders):
