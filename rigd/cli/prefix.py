@@ -11,7 +11,7 @@ from rigd.adapters.vllm_metrics import Counters
 from rigd.cli import prefix_output
 from rigd.cli.console import print_json, print_line, print_text, say
 from rigd.cli.options import HOUR_S, Json, examples
-from rigd.errors import ExitCode, RigdError, UnreachableError, UsageError
+from rigd.errors import ExitCode, RigdError, UsageError
 from rigd.gateway import recordings
 from rigd.gateway.capture import Captured, capture
 from rigd.gateway.files import Sources, read_sources
@@ -32,10 +32,18 @@ from rigd.prefix.lint import lint_body, lint_order, lint_prompt
 from rigd.prefix.sequence import MOST_REQUESTS, Comparison, compare
 from rigd.prefix.watch import Sample, Watch
 
-app = typer.Typer(help="Prompts: what in them moves, what it costs, and what a client's requests share.")
+app = typer.Typer(
+    help="Prompts: what in them moves, what it costs, and what a client's requests share.",
+    epilog=examples("rigd prefix lint AGENTS.md", "rigd prefix capture --to rig.yaml -- opencode"),
+)
 
 LONGEST_S = 12 * HOUR_S
-PortOption = Annotated[int, typer.Option("--listen", metavar="PORT", min=0, max=65535)]
+PortOption = Annotated[
+    int,
+    typer.Option(
+        "--listen", metavar="PORT", min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free."
+    ),
+]
 
 
 @app.command(
@@ -172,7 +180,7 @@ async def _watched(target: Target, every_s: float, duration_s: float | None, *, 
     try:
         first = await asked.counters(ASK_TIMEOUT_S)
         if first is None:
-            raise UnreachableError(
+            raise RigdError(
                 f"the engine at {target.base_url} does not answer with vLLM's counters",
                 hint="--watch takes the engine's own address, for example http://127.0.0.1:8000",
             )

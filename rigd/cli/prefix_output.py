@@ -138,7 +138,7 @@ def _shared_text(shared: Shared, found: Captured, path: Path | None) -> Iterator
         cached = f", {figures.cached_tokens:,} of them cached" if figures.cached_tokens is not None else ""
         yield f"  {one.path.name}: {figures.status or 'no answer'}{first}{asked}{cached}"
     if shared.body is None:
-        yield "  nothing is shared that can be warmed: the engine is warmed by chat completions with a system prompt"
+        yield "  nothing is shared that can be warmed: that takes chat completions or messages with a system prompt"
     else:
         how = "the engine's own tokens" if shared.by_engine else "counted from the text"
         share = shared.hit / shared.opening_tokens if shared.opening_tokens else 0.0

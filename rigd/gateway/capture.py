@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rigd.errors import RigdError, UnreachableError
+from rigd.errors import RigdError
 from rigd.gateway import child, recordings
 from rigd.gateway.passthrough import PassThrough
 from rigd.gateway.recorder import Kept, Recorder
@@ -78,7 +78,7 @@ async def capture(
         child.check_command(command)
     answers = await ask(target, rate=rate)
     if not answers.reachable:
-        raise UnreachableError(
+        raise RigdError(
             f"the engine at {target.base_url} does not answer",
             hint="`rigd status` says why; `rigd start` starts it",
         )

@@ -32,8 +32,9 @@ APIS: Mapping[str, str] = {
 }
 """Ends of the paths whose bodies hold prompts, and what the files are named after."""
 
-_CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d+)')
-_PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
+_FIGURE = re.compile(
+    rb'"(prompt_tokens|cached_tokens|input_tokens|cache_read_input_tokens|cache_creation_input_tokens)"\s*:\s*(\d+)'
+)
 
 
 @dataclass(kw_only=True)
@@ -156,8 +157,7 @@ class _Recording:
 
     def ended(self, end: End) -> None:
         self._figures.end = end
-        self._figures.prompt_tokens = _last(_PROMPT, self._tail)
-        self._figures.cached_tokens = _last(_CACHED, self._tail)
+        self._figures.prompt_tokens, self._figures.cached_tokens = _usage(self._tail)
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -188,6 +188,15 @@ def _bounded(content: bytes) -> bytes:
     return content
 
 
-def _last(pattern: re.Pattern[bytes], tail: bytes) -> int | None:
-    found: list[Any] = pattern.findall(tail)
-    return int(found[-1]) if found else None
+def _usage(tail: bytes) -> tuple[int | None, int | None]:
+    """Return prompt tokens and cached ones, as an answer's last figures say.
+
+    Anthropic's `input_tokens` leaves out what was cached; OpenAI's responses count it in, and say `cached_tokens`.
+    """
+    last = {name.decode(): int(value) for name, value in _FIGURE.findall(tail)}
+    read = last.get("cache_read_input_tokens")
+    cached = last.get("cached_tokens", read)
+    asked = last.get("prompt_tokens", last.get("input_tokens"))
+    if asked is not None and "prompt_tokens" not in last:
+        asked += (read or 0) + last.get("cache_creation_input_tokens", 0)
+    return asked, cached

@@ -13,6 +13,7 @@ from rigd.adapters.vllm import VllmClient
 from rigd.adapters.vllm_metrics import Counters
 from rigd.engine.launch import launch_spec
 from rigd.errors import RigdError, UsageError
+from rigd.prefix.anthropic import as_chat
 from rigd.prefix.hits import Cache, Rate
 from rigd.prefix.sources import Recorded
 from rigd.rig.load import load
@@ -122,7 +123,7 @@ async def tokenized(target: Target, recorded: Sequence[Recorded]) -> dict[str, t
 
     async def one(request: Recorded) -> None:
         async with turn:
-            tokens = await asked.tokenize(with_model(request.body, target.model), TOKENIZE_TIMEOUT_S)
+            tokens = await asked.tokenize(with_model(as_chat(request.body), target.model), TOKENIZE_TIMEOUT_S)
         if tokens is not None:
             found[request.name] = tokens
 
@@ -140,7 +141,7 @@ def with_model(body: dict[str, Any], model: str) -> dict[str, Any]:
 
 def _can_be_asked(body: dict[str, Any]) -> bool:
     messages, prompt = body.get("messages"), body.get("prompt")
-    return (isinstance(messages, list) and bool(messages) and "system" not in body) or isinstance(prompt, str)
+    return (isinstance(messages, list) and bool(messages)) or isinstance(prompt, str)
 
 
 def _cache(target: Target, counters: Counters | None, block: int | None) -> Cache:

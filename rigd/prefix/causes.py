@@ -35,7 +35,7 @@ class Cause(enum.StrEnum):
     SETTINGS = "other settings of the template"
     SALT = "cache salt"
     OTHER = "other text"
-    SAME = "the same"
+    SAME = "nothing differs"
 
 
 EXPECTED = (Cause.CONTINUES, Cause.TAIL, Cause.SAME)
@@ -123,12 +123,17 @@ def difference(earlier: dict[str, Any], later: dict[str, Any]) -> Difference:
         if (one.role, one.text) != (other.role, other.text):
             return _of_pieces(earlier, later, first[index:], second[index:])
     if len(first) == len(second):
-        return _difference(Cause.SAME, "", ("", ""))
+        return no_difference()
     if len(second) > len(first):
         return _difference(
             Cause.CONTINUES, second[len(first)].path, ("", _excerpt(second[len(first)].text, 0))
         )
     return _difference(Cause.TAIL, first[len(second)].path, (_excerpt(first[len(second)].text, 0), ""))
+
+
+def no_difference() -> Difference:
+    """Return what stands for two prompts of which one is, or begins, the other."""
+    return _difference(Cause.SAME, "", ("", ""))
 
 
 def _of_pieces(

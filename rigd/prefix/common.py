@@ -10,6 +10,7 @@ from copy import deepcopy
 from pathlib import PurePath
 from typing import Any
 
+from rigd.prefix.anthropic import as_chat
 from rigd.prefix.hits import shared_length
 from rigd.prefix.kinds import RequestKind
 
@@ -19,8 +20,8 @@ LEAST_TEXT = 64
 """Characters of a message's shared beginning that are worth keeping."""
 SHARED_KEYS = ("tools", "tool_choice", "chat_template_kwargs", "documents")
 """What else of a body the template reads, as the warm-up sends it."""
-OTHER_APIS = ("system", "instructions", "input")
-"""Keys of bodies that are no chat completions, which is what is sent to warm."""
+OTHER_APIS = ("instructions", "input")
+"""Keys of bodies that are and become no chat completions, which is what is sent to warm."""
 WRAPPERS = (
     "python",
     "python3",
@@ -47,7 +48,7 @@ def common_prefixes(kind: RequestKind) -> tuple[Body, ...]:
     The second, where there is one, leaves out the user message whose beginning alone is shared: some templates
     refuse two user messages in a row.
     """
-    bodies = [one.body for one in kind.openings]
+    bodies = [as_chat(one.body) for one in kind.openings]
     messages = [body.get("messages") for body in bodies]
     if not bodies or any(not isinstance(found, list) for found in messages):
         return ()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rigd.prefix.anthropic import BILLING
+
 CHARACTERS_PER_TOKEN = 4
 """Of English and code, about; used where no tokenizer can be asked."""
 SYSTEM_ROLES = ("system", "developer")
@@ -38,13 +40,14 @@ def pieces(body: dict[str, Any]) -> tuple[Piece, ...]:
     ]
     spoken = [piece for key in ("messages", "input") for piece in _messages(body.get(key), key)]
     leading = _leading_system(spoken)
-    return (
+    found = (
         *outside,
         *spoken[:leading],
         *_tools(body.get("tools")),
         *spoken[leading:],
         *_texts(body.get("prompt"), "prompt", "user", None),
     )
+    return tuple(piece for piece in found if not (piece.static and piece.text.startswith(BILLING)))
 
 
 def tool_name(tool: Any) -> str:

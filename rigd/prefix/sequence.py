@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rigd.prefix.causes import Cause, Difference, difference
+from rigd.prefix.causes import Cause, Difference, difference, no_difference
 from rigd.prefix.hits import Cache, Rate, hit_tokens, seconds, shared_length
 from rigd.prefix.pieces import CHARACTERS_PER_TOKEN, about_tokens, as_text
 from rigd.prefix.sources import Recorded
@@ -94,6 +94,8 @@ def _against_earlier(
     found = difference(recorded[nearest].body, recorded[index].body)
     if found.cause is Cause.SALT:
         lengths[nearest] = 0
+    elif by_engine and lengths[nearest] == min(len(prompt), len(prompts[nearest])):
+        found = no_difference()  # The template evens out what differs in the bodies.
     scale = 1 if by_engine else CHARACTERS_PER_TOKEN
     shared, length = lengths[nearest] // scale, len(prompt) // scale
     hit = hit_tokens(shared, length, cache)

@@ -121,7 +121,7 @@ class Warmer:
             cached,
             tokens,
             self._rig.warm,
-            block_size=after.block_size if after is not None else None,
+            block_size=after.hit_step or after.block_size if after is not None else None,
             speculative=self._rig.engine.arguments.speculative is not None,
         )
         return self._result(

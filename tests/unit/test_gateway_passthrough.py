@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 
 import httpx
 import pytest
@@ -299,6 +300,24 @@ async def test_tap_sees_the_exchange_in_order_and_one_that_raises_disturbs_nobod
         ("told", b"fine"),
     ]
     assert (notes.end, broken.end) == (End.DONE, None)
+
+
+async def test_small_pieces_are_not_held_back_by_the_kernel():
+    made = []
+
+    class Noted(asyncio.Protocol):
+        def connection_made(self, transport):
+            made.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    listener = listen(0)
+    server = await asyncio.get_running_loop().create_server(Noted, sock=listener)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    await reader.read()
+    writer.close()
+    server.close()
+
+    assert made == [1]
 
 
 async def test_port_that_is_taken_is_told_with_who_to_ask():

@@ -67,6 +67,26 @@ async def test_figures_come_from_the_answer_whose_text_is_not_kept(state_dirs):
     assert "secret answer" not in "".join(path.read_text() for path in recorder.folder.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("told", "figures"),
+    [
+        (b'{"usage":{"input_tokens":183,"cache_read_input_tokens":3840,"output_tokens":4}}', (4023, 3840)),
+        (b'{"usage":{"input_tokens":4023,"input_tokens_details":{"cached_tokens":3840}}}', (4023, 3840)),
+        (b'{"usage":{"prompt_tokens":10,"total_tokens":14}}', (10, None)),
+        (b"data: [DONE]", (None, None)),
+    ],
+    ids=["messages", "responses", "chat without details", "none"],
+)
+async def test_figures_are_read_in_every_apis_form(told, figures, state_dirs):
+    recorder = Recorder(new_recording("x", now_s=0))
+
+    await pass_by(recorder, exchange(), json.dumps(BODY).encode(), [told])
+    await recorder.finished()
+
+    kept = recorder.kept[0].figures
+    assert (kept.prompt_tokens, kept.cached_tokens) == figures
+
+
 async def test_other_requests_are_counted_only(state_dirs):
     recorder = Recorder(new_recording("x", now_s=0))
 

@@ -96,7 +96,7 @@ def test_empty_folder_and_no_files_are_told(tmp_path, capsys):
 def test_watch_of_nobody_says_so(capsys, free_port):
     code = main(["prefix", "lint", "--watch", f"http://127.0.0.1:{free_port}"])
 
-    assert code == 4
+    assert code == 1
     assert "does not answer with vLLM's counters" in capsys.readouterr().err
 
 
@@ -106,7 +106,7 @@ def test_capture_of_an_engine_that_does_not_answer_starts_nothing(state_dirs, tm
 
     code = main(["prefix", "capture", "--to", f"http://127.0.0.1:{free_port}", "--", *command])
 
-    assert code == 4
+    assert code == 1
     assert "does not answer" in capsys.readouterr().err
     assert not mark.exists()
     assert not (state_dirs.state / "prefix").exists()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rigd.prefix.anthropic import as_chat
 from rigd.prefix.common import TAIL, client_name, common_prefixes, common_tokens, prefix_names, yaml_lines
 from rigd.prefix.kinds import kinds
 from rigd.prefix.sources import Recorded
@@ -96,10 +97,9 @@ def test_one_conversation_alone_shares_what_stands_before_its_question():
     "requests",
     [
         [request(None, "one"), request(None, "two")],
-        [Recorded(name="a", body={"system": RULES, "messages": [{"role": "user", "content": "q"}]})],
         [Recorded(name="a", body={"instructions": RULES, "input": "q"})],
     ],
-    ids=["no system prompt", "anthropic", "responses"],
+    ids=["no system prompt", "responses"],
 )
 def test_where_nothing_can_be_warmed_there_is_no_prefix(requests):
     assert common_prefixes(only_kind(*requests)) == ()
@@ -143,3 +143,70 @@ def test_yaml_lines_can_be_read_back(tmp_path):
             {"name": "x", "request": "/it's: odd/x.json"},
         ]
     }
+
+
+def test_anthropic_requests_share_a_prefix_as_the_chat_completion_that_the_engine_makes_of_them():
+    def asked(number, question):
+        system = [
+            {"type": "text", "text": f"x-anthropic-billing-header: cch={number}"},
+            {"type": "text", "text": "You are an agent."},
+            {"type": "text", "text": RULES, "cache_control": {"type": "ephemeral"}},
+        ]
+        tools = [{"name": "sh", "description": "run", "input_schema": {"type": "object"}}]
+        messages = [{"role": "user", "content": [{"type": "text", "text": question}]}]
+        return Recorded(
+            name=question, body={"model": "m", "system": system, "tools": tools, "messages": messages}
+        )
+
+    (body,) = common_prefixes(only_kind(asked(1, "one"), asked(2, "two")))
+
+    assert body["messages"][0] == {"role": "system", "content": "You are an agent." + RULES}
+    assert body["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "sh", "description": "run", "parameters": {"type": "object"}},
+        }
+    ]
+
+
+def test_anthropic_turns_become_calls_and_results():
+    turn = {
+        "system": "s",
+        "messages": [
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm"},
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "t1", "name": "sh", "input": {"a": 1}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t1",
+                        "content": [{"type": "text", "text": "out"}],
+                    },
+                    {"type": "text", "text": "Go on."},
+                ],
+            },
+        ],
+    }
+
+    assert as_chat(turn)["messages"] == [
+        {"role": "system", "content": "s"},
+        {
+            "role": "assistant",
+            "reasoning": "hm",
+            "tool_calls": [
+                {"id": "t1", "type": "function", "function": {"name": "sh", "arguments": '{"a": 1}'}}
+            ],
+            "content": "I look.",
+        },
+        {"role": "tool", "tool_call_id": "t1", "content": "out"},
+        {"role": "user", "content": "Go on."},
+    ]
+    chat = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {}}]}
+    assert as_chat(chat) is chat

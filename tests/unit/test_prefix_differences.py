@@ -131,6 +131,16 @@ def test_engine_tokens_give_block_hits_and_seconds():
     assert found.again == pytest.approx(3000, rel=0.05)
 
 
+def test_what_the_template_evens_out_is_no_difference():
+    bodies = recorded(
+        body() | {"tools": [tool("edit", **KEYS)]}, body() | {"tools": [tool("edit", **KEYS_AGAIN)]}
+    )
+
+    (found,) = compare(bodies, {"0.json": (1, 2, 3), "1.json": (1, 2, 3)}, Cache(), None)
+
+    assert (found.difference.cause, found.again) == (Cause.SAME, 0)
+
+
 def test_each_request_is_held_against_the_one_that_it_shares_most_with():
     first, other, next_turn = (
         body(),

@@ -91,6 +91,15 @@ def test_body_findings_have_json_paths_and_leave_the_question_alone():
     assert found[0].place == "b.json: messages[0].content[0].text"
 
 
+def test_billing_header_that_the_engine_drops_is_no_finding():
+    system = [
+        {"type": "text", "text": "x-anthropic-billing-header: cch=4ad4c38"},
+        {"type": "text", "text": "Hi."},
+    ]
+
+    assert lint_body(Recorded(name="b", body={"system": system, "messages": []})) == ()
+
+
 def test_salt_late_system_message_and_doubled_tool_are_told():
     tool = {"type": "function", "function": {"name": "sh"}}
     body = {
