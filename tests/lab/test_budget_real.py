@@ -1,14 +1,15 @@
 """The pool that rigd reckons is what real vLLM makes: of twenty settings by its own code, of two by a start."""
 
+import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from budgets import Case, as_said, cases, oracle_question, reckoned
 
@@ -97,10 +98,19 @@ def told(vllm_executable, lab_models, vllm_environment, tmp_path, free_port) -> 
         try:
             return _line(log, engine)
         finally:
-            os.killpg(engine.pid, signal.SIGKILL)
-            engine.wait(10)
+            _end(engine)
 
     return start
+
+
+def _end(engine: subprocess.Popen) -> None:
+    """End an engine and all that it has started; its ranks have sessions of their own."""
+    tree = [psutil.Process(engine.pid), *psutil.Process(engine.pid).children(recursive=True)]
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    engine.wait(10)
+    psutil.wait_procs(tree, 10)
 
 
 @pytest.mark.parametrize(("model", "arguments"), STARTED)
