@@ -1,5 +1,6 @@
 """How `rigd prefix` prints what it found, for people and as JSON."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -122,6 +123,8 @@ def capture_text(
         else "add to the rig file (--write DIR keeps the files; `forget` deletes these):"
     )
     yield from yaml
+    if kept and os.geteuid() == 0:
+        yield "the files are root's alone: `chgrp rigd FILE && chmod 0640 FILE` lets a service of user rigd read them"
 
 
 def _shared_text(shared: Shared, found: Captured, path: Path | None) -> Iterator[str]:

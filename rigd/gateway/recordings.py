@@ -74,7 +74,7 @@ def write_prefix(path: Path, body: dict[str, object], *, replace: bool) -> str:
 
     A file that is there with other content stays as it is, unless `replace` says so.
     """
-    content = (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+    content = _as_file(body)
     try:
         path.parent.mkdir(mode=MODE_FOLDER, parents=True, exist_ok=True)
         old = path.read_bytes() if path.exists() else None
@@ -109,6 +109,14 @@ def forget() -> Forgotten:
     except OSError as error:
         raise RecordingError(f"cannot delete the recordings in '{folder}'", hint=f"rm -r {folder}") from error
     return Forgotten(recordings=len(recordings), files=len(files), size_bytes=size)
+
+
+def _as_file(body: dict[str, object]) -> bytes:
+    """Return a body as text that people can read; halves of characters, which some clients send, as escapes."""
+    try:
+        return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(body, indent=1) + "\n").encode()
 
 
 def _like(old: Path, fresh: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,6 +66,10 @@ def target_of(to: str) -> Target:
         return Target(base_url=to.rstrip("/").removesuffix("/v1"))
     if "://" in to:
         raise UsageError(f"'{to}' is no address of an engine", hint="for example http://127.0.0.1:8000")
+    if re.fullmatch(r"[\w.-]+:\d+(/v1)?/?", to) and not Path(to).exists():
+        raise UsageError(
+            f"'{to}' is no rig file and no address of an engine", hint=f"did you mean http://{to}?"
+        )
     loaded = load(Path(to))
     home = Path(os.environ.get("HOME") or "/")
     spec = launch_spec(loaded.rig, rig_folder=loaded.folder.absolute(), home=home)

@@ -15,9 +15,10 @@ BEHIND_TOKENS = 200
 """Static tokens behind a moving part from which on its place is a finding of its own."""
 LISTING_LINES = 5
 """Lines of paths in a row that make a listing."""
+LONGEST_PATH = 300
+"""Characters of a line that may be a path."""
 
 _PATH_LINE = re.compile(r"^\s*(?:[-*]\s+)?((?:[\w.@+-]+/)*[\w@+-]+(?:\.[\w.+-]+|/))\s*$")
-_TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 
 Tell = Callable[..., Finding]
 
@@ -154,10 +155,10 @@ def _seams(text: str, tell: Tell, *, whole: bool = True) -> Iterator[Finding]:
             why="templates strip it or not, by version: the first tokens then differ",
             advice="begin with a letter",
         )
-    if trailing := _TRAILING.search(stripped):
-        count = sum(1 for _ in _TRAILING.finditer(stripped))
+    if ends := [number for number, line in enumerate(stripped.split("\n")) if line[-1:] in (" ", "\t")]:
+        count = len(ends)
         yield tell(
-            trailing.start(),
+            _start_of(stripped, ends[0]),
             level=Level.NOTE,
             kind="trailing white space",
             text=f"on {count} line{'s' if count > 1 else ''}",
@@ -171,7 +172,7 @@ def _listings(text: str, tell: Tell) -> Iterator[Finding]:
     at, run_at = 0, 0
     run: list[str] = []
     for line in [*text.split("\n"), ""]:
-        match = _PATH_LINE.match(line)
+        match = _PATH_LINE.match(line) if len(line) < LONGEST_PATH else None
         if match:
             run_at = run_at if run else at
             run.append(match[1])
@@ -260,6 +261,11 @@ def _shown(text: str, one: Moving) -> str:
 
 def _line(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
+
+
+def _start_of(text: str, number: int) -> int:
+    """Return where line `number` (from 0) begins."""
+    return sum(len(line) + 1 for line in text.split("\n")[:number])
 
 
 def _limited(found: Sequence[Finding]) -> tuple[Finding, ...]:

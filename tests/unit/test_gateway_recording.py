@@ -160,6 +160,11 @@ def test_prefix_that_is_there_is_not_overwritten_unless_asked(tmp_path):
     assert json.loads(path.read_text()) == {"a": 1}
     assert mode(path) == 0o600
 
+    halves = {"text": json.loads('"\\ud83d cut"')}
+    write_prefix(path.with_name("halves.json"), halves, replace=False)
+    assert json.loads(path.with_name("halves.json").read_text()) == halves
+    path.with_name("halves.json").unlink()
+
     path.chmod(0o640)
     assert write_prefix(path, {"a": 2}, replace=True) == "replaced"
     assert (json.loads(path.read_text()), mode(path)) == ({"a": 2}, 0o640)

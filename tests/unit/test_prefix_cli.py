@@ -71,6 +71,7 @@ def test_engine_that_does_not_answer_is_told_and_the_text_counted(two_days, caps
         (None, [], "cannot lint '{path}': it does not exist"),
         ("{}", ["--rig", "a", "--url", "b"], "--rig and --url exclude each other"),
         ('{"messages": []}', ["--url", "ftp://x"], "'ftp://x' is no address of an engine"),
+        ('{"messages": []}', ["--url", "box:8000"], "'box:8000' is no rig file and no address"),
         ('{"messages": []}', ["--rig", "no-such.yaml"], "cannot read the rig file 'no-such.yaml'"),
     ],
 )
