@@ -21,6 +21,10 @@ Tell = Callable[[str], None]
 Connect = Callable[..., Way]
 
 
+class BusyError(RigdError):
+    """Another run works on the box."""
+
+
 class Contents:
     """What the controller holds for boxes, by digest: bytes, or files that are read when they are asked for."""
 
@@ -86,7 +90,7 @@ class Boxes:
         answer = link.ask("lock", holder=holder)
         if answer["event"] == "busy":
             who = f": {answer['holder']}" if answer.get("holder") else ""
-            raise RigdError(
+            raise BusyError(
                 f"another run is at work on '{self._name}'{who}",
                 hint="wait until it has ended, then run this again",
             )

@@ -112,7 +112,7 @@ DIFFERENCES = (
     ("reboot", "asked once, however often the run breaks off; this machine's run goes on after its boot"),
     (
         "async",
-        "waited for within its time; with `poll: 0` only command and shell, which then go on by themselves",
+        "waited for within its time; with `poll: 0` only command and shell, unless what they create is there",
     ),
     ("run_once", "runs on the first host of the play that is still there"),
     ("--tags", "a tag that no task carries is an error"),

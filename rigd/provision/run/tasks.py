@@ -12,6 +12,7 @@ from rigd.provision.language.model import Expression, Task
 from rigd.provision.run import results
 from rigd.provision.run.actions import ACTIONS
 from rigd.provision.run.ahead import Ahead
+from rigd.provision.run.boxes import BusyError
 from rigd.provision.run.calls import Answer, Call, Lost
 from rigd.provision.run.events import ItemEnded, Outcome, Progress, TaskEnded, TaskStarted
 from rigd.provision.run.flow import TaskFailed
@@ -150,6 +151,9 @@ class _Run:
             result = self._tries()
         except Lost as lost:
             return results.unreachable(str(lost))
+        except BusyError:
+            # No task's failure: nothing of this run may touch the box, whatever it ignores.
+            raise
         except RigdError as error:
             result = self._host.wrong(self._task, error)
         self._remember(result)
@@ -158,12 +162,14 @@ class _Run:
     def _tries(self) -> Result:
         count, until = self._policy()
         for attempt in range(1, count + 1):
-            result = self._judged(self._once(again=attempt > 1))
-            if count == 1:
-                return result
-            scope = _with_result(self._item.scope, self._task, {**result, "attempts": attempt})
+            result = self._once(again=attempt > 1)
+            if count == 1 or result.get("skipped"):
+                return self._judged(result)
+            # Known before it is judged: `changed_when: result.attempts > 1`.
+            result = self._judged({**result, "attempts": attempt})
+            scope = _with_result(self._item.scope, self._task, result)
             if all(scope.holds(condition) for condition in until) if until else not result.get("failed"):
-                return {**result, "attempts": attempt}
+                return result
             if attempt < count:
                 self._tell_retry(count - attempt)
                 self._host.wait(float(scope.value(self._task.delay_s) or 0))
@@ -214,6 +220,9 @@ class _Run:
         if not changed and answer.failed is None and self._changed_before:
             # The run that was broken off changed it, and what hung on that change is still to be done.
             self._inherited = changed = True
+        if short(self._task) == "script" and answer.failed is None and not changed:
+            # As Ansible has it: a command that need not run is ok, a script is skipped.
+            return results.skipped(str(answer.facts.get("msg", "")))
         result = results.of_answer(answer, changed=changed)
         if self._item.call and self._item.call.job and answer.failed is None:
             result |= {"started": 1, "finished": 0, "ansible_job_id": self._item.call.job}

@@ -67,11 +67,11 @@ def _probe(task: "_Task") -> Event:
     state, changes = task.look()
     facts = task.facts(state)
     # Some modules know only from their arguments whether they can foretell (a command without `creates`).
-    unforetold = bool(facts.pop("skipped", False)) or task.module.skipped_in_check
+    unforetold = facts.get("skipped") or task.module.skipped_in_check
     if changes and task.work.check and unforetold:
         text = "skipped: what it would do cannot be foretold in check mode"
         return task.event("probed", state=_digest(state), changed=False, changes=[], skipped=True,
-                          facts={"msg": text, **facts})  # fmt: skip
+                          facts={"msg": text, **facts, "skipped": True})  # fmt: skip
     return task.event("probed", state=_digest(state), changed=_counts(changes), changes=task.told(changes),
                       facts=facts)  # fmt: skip
 

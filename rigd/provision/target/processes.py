@@ -86,8 +86,8 @@ def run(
     stdout, stderr = (tail.text() for tail in outputs[:2])
     if outputs[2]:
         raise ModuleError(
-            f"`{shown(argv)}` did not end within {timeout_s:g} s and was ended",
-            rc=-signal.SIGKILL, stdout=stdout, stderr=stderr, cmd=[*argv],
+            f"`{shown(argv)}` did not end within {timeout_s:.3g} s and was ended",
+            stdout=stdout, stderr=stderr, cmd=[*argv],
         )  # fmt: skip
     return CommandResult(argv=tuple(argv), rc=process.returncode, stdout=stdout, stderr=stderr)
 

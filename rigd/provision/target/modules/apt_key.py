@@ -107,7 +107,19 @@ def apply(_arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list
             apt_sources.remove(change.data["remove"])
         else:
             os.makedirs(os.path.dirname(change.data["write"]), exist_ok=True)
-            box.write(change.data["write"], state["content"].encode("latin-1"), mode=0o644)
+            content = _keyring(change.data["write"], state["content"].encode("latin-1"))
+            box.write(change.data["write"], content, mode=0o644)
+
+
+def _keyring(path: str, content: bytes) -> bytes:
+    """Return the keyring with the key; apt ignores armour in any file but `*.asc`."""
+    if path.endswith(".asc"):
+        return content
+    try:
+        with open(path, "rb") as file:
+            return openpgp.binary(file.read()) + openpgp.binary(content)
+    except FileNotFoundError:
+        return openpgp.binary(content)
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> str | None:

@@ -145,4 +145,5 @@ MODULE = Module(
     apply=apply,
     result=lambda _arguments, state: {"keyfile": state["path"]},
     summary="keys that may log in as a user",
+    differs=("a user who is not there yet is foretold in check mode, not a fault",),
 )

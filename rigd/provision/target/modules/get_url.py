@@ -209,5 +209,7 @@ MODULE = Module(
     differs=(
         "`dest` may be a folder without a download on every run: the server's date and size decide",
         "`force` asks the server before it fetches again",
+        "without `force`, a file that is there is never fetched again: so says Ansible's documentation, not its code",
+        "check mode asks no server for a file that is not there yet: it may serve it by then",
     ),
 )

@@ -53,4 +53,5 @@ MODULE = Module(
     apply=apply,
     result=result,
     summary="the box's name, now and from the next boot on",
+    differs=("the name for people to read (/etc/machine-info) is left alone: it may be a whole sentence",),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_BYTES = 32 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 
 
 def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
@@ -19,7 +20,8 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
         if os.path.getsize(path) > MOST_BYTES:
             raise ModuleError(f"'{path}' is larger than {MOST_BYTES >> 20} MiB, too much for a variable")
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES)
+            # In pieces: the kernel refuses to fill a large one from files of /proc/sys, with "out of memory".
+            content = b"".join(iter(lambda: file.read(PIECE_BYTES), b""))
     except FileNotFoundError:
         raise ModuleError(f"file not found: {path}") from None
     except OSError as error:

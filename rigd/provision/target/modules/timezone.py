@@ -57,7 +57,8 @@ def apply(arguments: Mapping[str, Any], _state: Mapping[str, Any], changes: list
         fresh = f"{LINK}.rigd-new"
         if os.path.lexists(fresh):
             os.unlink(fresh)
-        os.symlink(os.path.join(ZONES, arguments["name"]), fresh)
+        # Relative, as systemd's own program makes it: it holds in a mounted root, too.
+        os.symlink(f"..{ZONES}/{arguments['name']}", fresh)
         os.rename(fresh, LINK)
 
 
@@ -73,4 +74,7 @@ MODULE = Module(
     difference=difference,
     apply=apply,
     summary="the box's time zone",
+    differs=(
+        "Debian's /etc/timezone is kept in step where there is one, so that no program reads an old name",
+    ),
 )

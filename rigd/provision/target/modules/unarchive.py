@@ -266,7 +266,7 @@ MODULE = Module(
     apply=apply,
     result=lambda _arguments, state: {
         "dest": state["dest"],
-        **({"msg": state["skip"]} if "skip" in state else {}),
+        **({"msg": state["skip"], "skipped": True} if "skip" in state else {}),
     },
     differs=(
         "owners come from `owner` and `group`, never from the archive",

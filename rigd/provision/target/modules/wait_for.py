@@ -161,4 +161,5 @@ MODULE = Module(
     check_arguments=check_arguments,
     skipped_in_check=True,
     summary="waits for a port, a file or a text in it",
+    differs=("check mode looks once: what is there already is ok, and only a wait is skipped",),
 )

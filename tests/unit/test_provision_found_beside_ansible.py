@@ -1,0 +1,123 @@
+"""What came out when rigd and Ansible did the same side by side: each of these was otherwise once."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from provisioning import Bench
+
+from rigd.errors import UsageError
+from rigd.provision.run.boxes import BusyError
+from rigd.provision.target.modules import apt_key
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_tries_are_counted_before_a_result_is_judged(bench: Bench) -> None:
+    found = bench.play(
+        """
+        - name: thrice
+          shell: echo x >> {{ here }}/tries; test "$(wc -l < {{ here }}/tries)" -ge 3
+          register: tried
+          until: tried is succeeded
+          retries: 5
+          delay: 0
+          changed_when: tried.attempts > 2
+        """
+    )
+
+    assert found.counts == {"ok": 1, "changed": 1}
+
+
+def test_until_does_not_ask_about_what_check_mode_skips(bench: Bench) -> None:
+    found = bench.play(
+        '- {name: later, command: "true", register: out, until: out.rc == 0, retries: 1, delay: 0}',
+        check=True,
+    )
+
+    assert found.counts == {"skipped": 1}
+
+
+def test_script_that_need_not_run_is_skipped_and_a_command_is_ok(bench: Bench) -> None:
+    bench.write("files/job.sh", "#!/bin/sh\ntrue\n")
+    found = bench.play(
+        """
+        - {name: script, script: job.sh, args: {creates: "{{ here }}"}}
+        - {name: command, command: "true", args: {creates: "{{ here }}"}}
+        """
+    )
+
+    assert (found.names("skipped"), found.names("ok")) == (["script"], ["command"])
+
+
+def test_archive_that_is_unpacked_already_is_skipped(bench: Bench) -> None:
+    found = bench.play(
+        '- {name: archive, unarchive: {src: /none.tar, dest: "{{ here }}", creates: "{{ here }}", remote_src: true}}'
+    )
+
+    assert found.names("skipped") == ["archive"]
+
+
+def test_kernels_own_files_can_be_slurped(bench: Bench) -> None:
+    found = bench.play(
+        """
+        - {name: slurp, slurp: {src: /proc/sys/kernel/ostype}, register: kernel}
+        - {name: content, debug: {msg: "{{ kernel.content }}"}}
+        """
+    )
+
+    assert base64.b64decode(found.shown("content")) == b"Linux\n"
+
+
+def test_command_that_took_too_long_has_no_exit_code_and_no_change(bench: Bench) -> None:
+    found = bench.play("- {name: slow, command: sleep 5, timeout: 0.1, ignore_errors: true}")
+
+    assert found.counts == {"ok": 1, "ignored": 1}
+    assert "rc" not in found.ended("slow").result
+
+
+def test_arguments_are_judged_together_with_their_defaults_at_load(bench: Bench) -> None:
+    bench.play("- {name: fine, apt: {deb: /none.deb}, when: false}")
+
+    with pytest.raises(UsageError, match="goes with `state: present` alone"):
+        bench.play("- {name: wrong, apt: {deb: /none.deb, state: absent}, when: false}")
+
+
+def test_no_task_can_ignore_that_another_run_is_at_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_args: object, **_kwargs: object) -> None:
+        raise BusyError("another run is at work on 'box'")
+
+    monkeypatch.setattr("rigd.provision.run.boxes.Boxes._take_lock", busy)
+    found = bench.play('- {name: one, command: "true", ignore_errors: true}\n- {name: two, command: "true"}')
+
+    assert found.code == 1
+    assert found.counts == {"failed": 1}
+    assert "another run is at work" in found.text()
+
+
+@pytest.mark.parametrize(
+    ("name", "armored"), [("twin.gpg", False), ("twin", False), ("twin.asc", True)], ids=str
+)
+def test_keyring_is_of_the_kind_that_apt_reads_by_its_name(tmp_path: Path, name: str, armored: bool) -> None:
+    raw = b"\x99\x00\x01\x04"
+    text = (
+        b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n"
+        + base64.b64encode(raw)
+        + b"\n-----END PGP PUBLIC KEY BLOCK-----\n"
+    )
+
+    assert apt_key._keyring(str(tmp_path / name), text) == (text if armored else raw)
+
+
+def test_keyring_keeps_the_keys_that_it_has(tmp_path: Path) -> None:
+    (tmp_path / "twin.gpg").write_bytes(b"\x99\x00\x01\x04")
+
+    assert (
+        apt_key._keyring(str(tmp_path / "twin.gpg"), b"\x99\x00\x01\x05")
+        == b"\x99\x00\x01\x04\x99\x00\x01\x05"
+    )
