@@ -15,6 +15,7 @@ from rigd.rig.schema import Rig
 from rigd.rig.sizes import parse_size
 
 OTHER_DRAFTERS = ("eagle", "eagle3", "draft_model", "dflash", "medusa")
+AUTO = "auto"
 RECKONED_VERSION = "0.32"
 SILENT = LogSays()
 
@@ -74,20 +75,14 @@ def reckon(rig: Rig, given: Given) -> Budget:
     computed = None
     context = None
     if given.shape is not None and layout is not None:
-        context = settings.max_model_len or given.shape.max_context
         memory = _memory(rig, settings, given, unknown)
+        context = _context(rig, settings, given.shape, layout, memory)
         computed = None if memory is None else make_pool(layout, memory, context)
         unknown += _doubts(rig, settings, given.shape)
     else:
         unknown.append(given.shape_from)
     used = _used(rig, given, computed)
     implied = _implied(layout, used, computed, context)
-    if (
-        implied is not None
-        and settings.max_model_len is None
-        and rig.engine.arguments.max_model_len == "auto"
-    ):
-        context = longest_in(implied.layout, implied.usable_blocks, implied.context)
     limits = None
     if used is not None:
         limits = Limits(
@@ -113,6 +108,18 @@ def reckon(rig: Rig, given: Given) -> Budget:
         fit=_fit(rig, settings, given.shape, implied),
         unknown=tuple(unknown),
     )
+
+
+def _context(
+    rig: Rig, settings: PoolSettings, shape: ModelShape, layout: Layout, memory: Figure | None
+) -> int:
+    """Return the longest context: as set, else the model's own; with `auto` what fits, if that is less."""
+    if settings.max_model_len is not None:
+        return settings.max_model_len
+    if rig.engine.arguments.max_model_len != AUTO or memory is None:
+        return shape.max_context
+    usable = memory.value // layout.block_bytes - 1
+    return longest_in(layout, usable, shape.max_context) or shape.max_context
 
 
 def _used(rig: Rig, given: Given, computed: Pool | None) -> Figure | None:

@@ -96,6 +96,21 @@ def test_rig_b_pool_by_its_published_shape():
     assert found.plan.holds
 
 
+@pytest.mark.parametrize(("gib", "context"), [(64, 262_144), (1, 48_256)])
+def test_an_automatic_context_is_what_fits(gib, context):
+    rig = load(RIG_B, environ={}).rig
+    arguments = rig.engine.arguments.model_copy(
+        update={"max_model_len": "auto", "kv_cache_memory_bytes": gib * GIB}
+    )
+    rig = rig.model_copy(update={"engine": rig.engine.model_copy(update={"arguments": arguments})})
+    config = CONFIGS / rig.budget.config
+
+    found = reckon(rig, Given(shape=read_shape(config.read_text(), str(config))))
+
+    assert found.computed.context == context
+    assert found.layout.request_blocks(context) <= found.computed.usable_blocks
+
+
 def test_a_measured_pool_goes_before_a_stated_one():
     found = budget_of(RIG_B, measured=Figure(value=700_000, source=Source.READ))
 
