@@ -117,7 +117,11 @@ async def _linted(
     findings = (
         *(finding for prompt in sources.prompts for finding in lint_prompt(prompt)),
         *lint_order(sources.prompts),
-        *(finding for request in sources.requests for finding in lint_body(request)),
+        *(
+            finding
+            for request in sources.requests
+            for finding in lint_body(request, tools_first=cache.tools_first)
+        ),
     )
     comparisons = (
         *compare([one for one in sources.requests if one.name in tokens], tokens, cache, known_rate),

@@ -114,7 +114,7 @@ async def _client_ran(
 async def shared_by_kind(
     kept: Sequence[Kept], answers: Answers, command: Sequence[str]
 ) -> tuple[Shared, ...]:
-    """Return what the requests of each kind share, the most frequent kind first. Refused requests do not count."""
+    """Return what the requests of each kind share, the kind with most text first. Refused requests do not count."""
     good = [one for one in kept if (one.figures.status or 0) < 400]  # noqa: PLR2004  (HTTP's own number)
     found = kinds([one.recorded for one in good])
     tokens = await tokenized(answers.target, [one.recorded for one in good])
@@ -152,7 +152,7 @@ async def _shared(
         opening_tokens=min(lengths, default=0),
         by_engine=by_engine,
         cache=answers.cache,
-        findings=lint_body(openings[0]) if openings else (),
+        findings=lint_body(openings[0], tools_first=answers.cache.tools_first) if openings else (),
         comparisons=compare(kind.requests, tokens, answers.cache, answers.rate),
     )
 

@@ -15,7 +15,7 @@ from rigd.adapters.vllm_metrics import Counters
 from rigd.engine.launch import launch_spec
 from rigd.errors import RigdError, UsageError
 from rigd.prefix.anthropic import as_chat
-from rigd.prefix.hits import Cache, Rate
+from rigd.prefix.hits import Cache, Rate, shared_length
 from rigd.prefix.sources import Recorded
 from rigd.rig.load import load
 from rigd.runtime.secrets import resolve_api_key
@@ -96,14 +96,15 @@ async def ask(target: Target, *, rate: float | None, block: int | None = None) -
     try:
         counters = await asked.counters(ASK_TIMEOUT_S)
         names = await asked.models(ASK_TIMEOUT_S) if counters is not None else None
+        model = target.model or next(iter(names or ()), "")
+        tools_first = counters is not None and await _tools_first(asked, model)
     finally:
         await asked.aclose()
-    model = target.model or next(iter(names or ()), "")
     known = replace(target, model=model)
     return Answers(
         target=known,
         reachable=counters is not None,
-        cache=_cache(target, counters, block),
+        cache=replace(_cache(target, counters, block), tools_first=tools_first),
         rate=_stated(rate) or await asyncio.to_thread(_warmed_rate, target) or _measured_rate(counters),
         counters=counters,
     )
@@ -147,6 +148,26 @@ def with_model(body: dict[str, Any], model: str) -> dict[str, Any]:
 def _can_be_asked(body: dict[str, Any]) -> bool:
     messages, prompt = body.get("messages"), body.get("prompt")
     return (isinstance(messages, list) and bool(messages)) or isinstance(prompt, str)
+
+
+async def _tools_first(asked: VllmClient, model: str) -> bool:
+    """Return whether the template writes tools before the system text: another tool then shows sooner."""
+
+    async def tokens(system: str, tool: str) -> tuple[int, ...]:
+        body = {
+            "model": model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": "?"}],
+            "tools": [
+                {"type": "function", "function": {"name": tool, "description": tool, "parameters": {}}}
+            ],
+        }
+        return await asked.tokenize(body, ASK_TIMEOUT_S) or ()
+
+    usual = await tokens("alpha", "alpha")
+    other_tool, other_system = await tokens("alpha", "omega"), await tokens("omega", "alpha")
+    if not (usual and other_tool and other_system):
+        return False
+    return shared_length(usual, other_tool) < shared_length(usual, other_system)
 
 
 def _cache(target: Target, counters: Counters | None, block: int | None) -> Cache:

@@ -108,8 +108,8 @@ class Difference:
         }
 
 
-def difference(earlier: dict[str, Any], later: dict[str, Any]) -> Difference:
-    """Return where `later` first differs from `earlier`, and why."""
+def difference(earlier: dict[str, Any], later: dict[str, Any], *, tools_first: bool = False) -> Difference:
+    """Return where `later` first differs from `earlier`, and why; `tools_first` as the template has it."""
     for key, cause in (
         ("cache_salt", Cause.SALT),
         ("chat_template_kwargs", Cause.SETTINGS),
@@ -118,7 +118,7 @@ def difference(earlier: dict[str, Any], later: dict[str, Any]) -> Difference:
         if earlier.get(key) != later.get(key):
             texts = as_json(earlier.get(key)), as_json(later.get(key))
             return _difference(cause, key, texts, again=sum(len(piece.text) for piece in pieces(later)))
-    first, second = pieces(earlier), pieces(later)
+    first, second = (pieces(body, tools_first=tools_first) for body in (earlier, later))
     for index, (one, other) in enumerate(zip(first, second, strict=False)):
         if (one.role, one.text) != (other.role, other.text):
             return _of_pieces(earlier, later, first[index:], second[index:])

@@ -12,7 +12,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """How an engine's prefix cache counts."""
+    """How an engine's prefix cache counts, and in which order its template writes."""
 
     block: int = 16
     """Tokens in steps of which hits count."""
@@ -20,6 +20,8 @@ class Cache:
     """Speculative decoding gives up one block more."""
     hybrid: bool = False
     """Hits need about three sightings of a prefix."""
+    tools_first: bool = False
+    """The chat template puts the tools before the system text."""
     said_by: str = "assumed"
     """Where these come from."""
 

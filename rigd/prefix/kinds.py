@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rigd.prefix.pieces import pieces, tool_names
+from rigd.prefix.pieces import as_text, pieces, tool_names
 from rigd.prefix.sources import Recorded
 
 ALIKE = 0.5
@@ -48,7 +48,7 @@ class RequestKind:
 
 
 def kinds(recorded: Sequence[Recorded]) -> tuple[RequestKind, ...]:
-    """Return the requests by kind, the kind with most requests first."""
+    """Return the requests by kind, the kind with most text first: what a client is there for, before its chores."""
     groups: list[tuple[_Signs, list[Recorded]]] = []
     for one in recorded:
         signs = _Signs.of(one.body)
@@ -57,7 +57,7 @@ def kinds(recorded: Sequence[Recorded]) -> tuple[RequestKind, ...]:
             groups.append((signs, [one]))
         else:
             group.append(one)
-    ordered = sorted(groups, key=lambda group: -len(group[1]))
+    ordered = sorted(groups, key=lambda group: -sum(len(as_text(one.body)) for one in group[1]))
     return tuple(RequestKind(requests=tuple(members)) for _, members in ordered)
 
 

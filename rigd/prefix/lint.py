@@ -35,10 +35,10 @@ def lint_prompt(prompt: Prompt) -> tuple[Finding, ...]:
     return _limited(sorted(found, key=lambda one: one.line))
 
 
-def lint_body(recorded: Recorded) -> tuple[Finding, ...]:
+def lint_body(recorded: Recorded, *, tools_first: bool = False) -> tuple[Finding, ...]:
     """Return what the shared part of a request body (system prompt and tools) has that will move."""
     found: list[Finding] = list(_whole(recorded))
-    static = [piece for piece in pieces(recorded.body) if piece.static]
+    static = [piece for piece in pieces(recorded.body, tools_first=tools_first) if piece.static]
     behind = sum(len(piece.text) for piece in static)
     for piece in static:
         behind -= len(piece.text)

@@ -33,17 +33,19 @@ class Piece:
         return self.role in ("tools", *SYSTEM_ROLES)
 
 
-def pieces(body: dict[str, Any]) -> tuple[Piece, ...]:
-    """Return the pieces of a body: OpenAI's chat, completions and responses, and Anthropic's messages."""
+def pieces(body: dict[str, Any], *, tools_first: bool = False) -> tuple[Piece, ...]:
+    """Return the pieces of a body: OpenAI's chat, completions and responses, and Anthropic's messages.
+
+    `tools_first`: the template puts the tools before the system text (Qwen3.5's), not behind it (Qwen3's).
+    """
     outside = [
         piece for key in ("system", "instructions") for piece in _texts(body.get(key), key, "system", None)
     ]
     spoken = [piece for key in ("messages", "input") for piece in _messages(body.get(key), key)]
     leading = _leading_system(spoken)
+    system, tools = (*outside, *spoken[:leading]), tuple(_tools(body.get("tools")))
     found = (
-        *outside,
-        *spoken[:leading],
-        *_tools(body.get("tools")),
+        *((*tools, *system) if tools_first else (*system, *tools)),
         *spoken[leading:],
         *_texts(body.get("prompt"), "prompt", "user", None),
     )
@@ -66,9 +68,9 @@ def tool_names(body: dict[str, Any]) -> tuple[str, ...]:
     return tuple(tool_name(tool) for tool in tools) if isinstance(tools, list) else ()
 
 
-def as_text(body: dict[str, Any]) -> str:
+def as_text(body: dict[str, Any], *, tools_first: bool = False) -> str:
     """Return the prompt as one text, for comparing where no engine can be asked."""
-    return "".join(f"<{piece.role}>\n{piece.text}\n" for piece in pieces(body))
+    return "".join(f"<{piece.role}>\n{piece.text}\n" for piece in pieces(body, tools_first=tools_first))
 
 
 def about_tokens(characters: int) -> int:

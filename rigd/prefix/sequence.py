@@ -75,7 +75,7 @@ def compare(
     kept = recorded[:MOST_REQUESTS]
     by_engine = all(one.name in tokens for one in kept)
     prompts: list[tuple[int, ...] | str] = [
-        tokens[one.name] if by_engine else as_text(one.body) for one in kept
+        tokens[one.name] if by_engine else as_text(one.body, tools_first=cache.tools_first) for one in kept
     ]
     return tuple(_against_earlier(index, kept, prompts, cache, rate) for index in range(1, len(kept)))
 
@@ -91,7 +91,7 @@ def _against_earlier(
     by_engine = not isinstance(prompt, str)
     lengths = [shared_length(prompts[before], prompt) for before in range(index)]
     nearest = max(range(index), key=lambda before: (lengths[before], before))
-    found = difference(recorded[nearest].body, recorded[index].body)
+    found = difference(recorded[nearest].body, recorded[index].body, tools_first=cache.tools_first)
     if found.cause is Cause.SALT:
         lengths[nearest] = 0
     elif by_engine and lengths[nearest] == min(len(prompt), len(prompts[nearest])):

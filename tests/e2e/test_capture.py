@@ -181,6 +181,7 @@ def test_anthropic_request_has_the_tokens_of_the_chat_completion_that_it_becomes
     chat = {key: value for key, value in as_chat(body).items() if key in ("messages", "tools")}
     tokens = httpx.post(f"{rig.url}/tokenize", json={"model": rig.model, **chat}, timeout=120).json()["count"]
 
-    asked = usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    asked = sum(usage.get(name, 0) for name in names)
     print(f"\n/v1/messages: {asked} prompt tokens; as a chat completion: {tokens}")
     assert asked == tokens

@@ -97,6 +97,13 @@ def test_difference_shows_both_texts_and_the_line():
     assert "2026-07-12" in found.later
 
 
+def test_what_comes_first_in_the_template_is_the_first_difference():
+    earlier, later = body("x " + RULES), body("y " + RULES, tools=("write", "read", "edit"))
+
+    assert difference(earlier, later).cause is Cause.SYSTEM
+    assert difference(earlier, later, tools_first=True).cause is Cause.TOOL_ORDER
+
+
 def test_white_space_is_told_although_something_else_differs_further_on():
     found = difference(body("a b\n" + RULES + "x"), body("a  b\n" + RULES + "y"))
 
