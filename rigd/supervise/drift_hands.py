@@ -6,6 +6,7 @@ own `become` finds a way. The service has no way to become root, so there it is 
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from rigd.supervise.drift_report import REPORT, Report
 
 ENABLE = "systemctl enable --now rigd-provision.socket"
 ANSWER_BYTES = 1 << 20
+SHUT_S = 1.0
+"""A connection that is shut so soon was not taken."""
+AGAIN_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses between tries where it was not: the run before has answered, and its unit is about to go."""
 MARGIN_S = 300.0
 """What an answer may take beyond the deadline of the run itself."""
 
@@ -53,13 +58,22 @@ class DriftHands:
         return await drift_run.carry_out(act, asked, stop, environ=environ)
 
     async def _ask(self, act: DriftAct, stop: asyncio.Event, *, deadline_s: float) -> Report:
+        for wait_s in AGAIN_S:
+            began_s = time.monotonic()
+            report = await self._ask_once(act, stop, deadline_s=deadline_s)
+            if not report.busy or stop.is_set() or time.monotonic() - began_s > SHUT_S:
+                return report
+            await asyncio.sleep(wait_s)
+        return report
+
+    async def _ask_once(self, act: DriftAct, stop: asyncio.Event, *, deadline_s: float) -> Report:
         try:
             answer = await host_socket.ask(
                 {"act": str(act)}, path=self._path, deadline_s=deadline_s, stop=stop, limit=ANSWER_BYTES
             )
             return REPORT.validate_python(answer)
         except host_socket.AnswerBrokenOffError as error:
-            # Connections beyond the first are shut at once: an earlier run is not over yet.
+            # Connections beyond the first are shut at once: an earlier run is not over, or its unit not yet gone.
             hint = "journalctl -t rigd-provision"
             return Report(ok=False, busy=True, message=str(error), hint=hint)
         except host_socket.HostUnreachableError as error:

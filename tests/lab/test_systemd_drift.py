@@ -131,7 +131,8 @@ def test_what_may_be_mended_is_and_the_rest_is_told(box, block_until):
     block_until(lambda: [one["task"] for one in drift(box)["differences"]] == ["kept"], 30)
     assert box.run("cat /etc/rigd-kept").strip() == "by hand"
     told = json.loads(box.run("/opt/rigd/bin/rigd events --json --limit 200"))["events"]
-    assert [one["data"]["state"] for one in told if one["kind"] == "drift-apply"] == ["intended", "done"]
+    applied = [one for one in told if one["kind"] == "drift-apply"]
+    assert [one["data"]["state"] for one in applied] == ["intended", "done"], applied
     well(box)
     block_until(lambda: not drift(box)["differences"], 30)
 

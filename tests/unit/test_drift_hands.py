@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rigd.rig.drift import Drift
-from rigd.supervise import drift_run
+from rigd.supervise import drift_hands, drift_run
 from rigd.supervise.drift import DriftAct
 from rigd.supervise.drift_hands import DriftHands
 from rigd.supervise.drift_report import Report
@@ -83,7 +83,9 @@ async def test_a_stop_is_passed_on(path, tmp_path):
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk\n", b"[]\n"], ids=["nothing", "junk", "another-document"])
-async def test_an_answer_that_breaks_off_is_tried_again_later(path, tmp_path, junk):
+async def test_an_answer_that_breaks_off_is_tried_again_later(path, tmp_path, junk, monkeypatch):
+    monkeypatch.setattr(drift_hands, "AGAIN_S", (0.0, 0.0))
+
     async def answer(_request, _reader):
         return junk
 
@@ -91,6 +93,20 @@ async def test_an_answer_that_breaks_off_is_tried_again_later(path, tmp_path, ju
         report = await hands(path, tmp_path).carry_out(DriftAct.CHECK, asyncio.Event())
 
     assert (report.ok, report.busy) == (False, True)
+
+
+async def test_a_one_shot_that_is_about_to_end_is_waited_for(path, tmp_path, monkeypatch):
+    """An apply came right after a check, and systemd shut its connection: the check's unit was not gone yet."""
+    monkeypatch.setattr(drift_hands, "AGAIN_S", (0.01, 0.01, 0.01))
+    answers = [b"", b"", json.dumps(REPORT).encode() + b"\n"]
+
+    async def answer(_request, _reader):
+        return answers.pop(0)
+
+    async with root(path, answer):
+        report = await hands(path, tmp_path).carry_out(DriftAct.APPLY, asyncio.Event())
+
+    assert report.ok
 
 
 async def test_an_answer_of_another_version_is_told(path, tmp_path):
