@@ -17,6 +17,16 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", "/")) / ".local/state") / "rigd"
 
 
+def provision_dir(environ: Mapping[str, str]) -> Path:
+    """Return where provisioning keeps its runs, and what it goes on with after a reboot.
+
+    Root's own folder: what root runs after a boot must not lie where the daemon's user can write.
+    """
+    if os.geteuid() == 0 and not (environ.get("RIGD_STATE_DIR") or environ.get("STATE_DIRECTORY")):
+        return Path("/var/lib/rigd-provision")
+    return state_dir(environ)
+
+
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """Return where the socket and the engine's secret files lie (gone after a reboot)."""
     if given := environ.get("RIGD_RUNTIME_DIR") or environ.get("RUNTIME_DIRECTORY"):

@@ -297,7 +297,7 @@ def facts(
 def _journals() -> Any:
     from rigd.provision.run.journal import Runs  # noqa: PLC0415  (only on this path)
 
-    return Runs(paths.state_dir(os.environ))
+    return Runs(paths.provision_dir(os.environ))
 
 
 def _run(given: Mapping[str, Any], *, check: bool) -> int:

@@ -53,7 +53,7 @@ def run(given: Mapping[str, Any], *, check: bool) -> int:
 
 def resume(*, quiet: bool, as_json: bool) -> int:
     """Go on with the run that rebooted this machine."""
-    state_dir = paths.state_dir(os.environ)
+    state_dir = paths.provision_dir(os.environ)
     marker = resuming.next_boot(state_dir)
     if marker is None:
         say("rigd: there is nothing to go on with")
@@ -91,7 +91,7 @@ def gather(
 
 
 def _carry_out(request: Request, tell: Tell, arguments: list[str]) -> int:
-    state_dir = paths.state_dir(os.environ)
+    state_dir = paths.provision_dir(os.environ)
     engine = ready(request, state_dir=state_dir, tell=tell)
     with _listening(engine):
         ended = engine.run()

@@ -1,5 +1,6 @@
 """A run that reboots its own machine: the marker, the boots it may take, the unit."""
 
+import os
 import stat
 
 import pytest
@@ -67,6 +68,15 @@ def test_marker_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "resume.json").write_text("{")
 
     with pytest.raises(UsageError, match="cannot read"):
+        resume.next_boot(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root refuses what others may have written")
+def test_root_goes_on_with_nothing_that_others_may_have_written(tmp_path):
+    resume.write(tmp_path, ["provision", "apply", "x.yml"])
+    tmp_path.chmod(0o777)
+
+    with pytest.raises(UsageError, match="others may write there"):
         resume.next_boot(tmp_path)
 
 

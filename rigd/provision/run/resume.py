@@ -21,7 +21,7 @@ MARKER = "resume.json"
 MOST_BOOTS = 3
 UNIT = "rigd-resume.service"
 UNIT_FOLDER = Path("/etc/systemd/system")
-DEFAULT_MARKER = "/var/lib/rigd/resume.json"
+DEFAULT_MARKER = "/var/lib/rigd-provision/resume.json"
 DEFAULT_PROGRAM = "/opt/rigd/bin/rigd"
 
 
@@ -50,6 +50,15 @@ def boot_id() -> str:
 def read(state_dir: Path) -> Marker | None:
     """Return what is to be gone on with, None if nothing is."""
     path = state_dir / MARKER
+    if (
+        os.geteuid() == 0
+        and state_dir.exists()
+        and (state_dir.stat().st_uid or state_dir.stat().st_mode & 0o022)
+    ):
+        raise UsageError(
+            f"root goes on with nothing from '{state_dir}': others may write there",
+            hint=f"chown root: {state_dir} && chmod go-w {state_dir}, or leave RIGD_STATE_DIR out",
+        )
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return Marker(**{**found, "arguments": tuple(found["arguments"])})
