@@ -7,21 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from rigd.adapters.vllm_metrics import Counters
 from rigd.cli import prefix_output
-from rigd.cli.console import print_json, print_line, print_text, say
+from rigd.cli.console import print_json, print_text, say
 from rigd.cli.options import HOUR_S, Json, examples
+from rigd.cli.prefix_watch import watched
 from rigd.errors import ExitCode, RigdError, UsageError
 from rigd.gateway import recordings
 from rigd.gateway.capture import Captured, capture
 from rigd.gateway.files import Sources, read_sources
 from rigd.gateway.target import (
-    ASK_TIMEOUT_S,
     Answers,
     Target,
     ask,
     assumed,
-    engine_client,
     target_of,
     tokenized,
 )
@@ -30,7 +28,6 @@ from rigd.prefix.finding import Finding, Level
 from rigd.prefix.hits import Cache, Rate
 from rigd.prefix.lint import lint_body, lint_order, lint_prompt
 from rigd.prefix.sequence import MOST_REQUESTS, Comparison, compare
-from rigd.prefix.watch import Sample, Watch
 
 app = typer.Typer(
     help="Prompts: what in them moves, what it costs, and what a client's requests share.",
@@ -91,7 +88,7 @@ def lint(
     if watch is not None:
         if files:
             raise UsageError("--watch takes no files", hint="leave out one of the two")
-        return asyncio.run(_watched(target_of(watch), every, duration, as_json=as_json))
+        return asyncio.run(watched(target_of(watch), every, duration, as_json=as_json))
     if not files:
         raise UsageError(
             "cannot lint without files", hint="name prompt files or request bodies, or --watch URL"
@@ -174,51 +171,6 @@ def _tell(
         print_text(line)
     if not findings and not comparisons:
         print_text("nothing in it moves")
-
-
-async def _watched(target: Target, every_s: float, duration_s: float | None, *, as_json: bool) -> int:
-    """Print a row for every interval in which prompts were read."""
-    asked = engine_client(target)
-    until_s = None if duration_s is None else time.monotonic() + duration_s
-    watch, silent = Watch(), False
-    try:
-        first = await asked.counters(ASK_TIMEOUT_S)
-        if first is None:
-            raise RigdError(
-                f"the engine at {target.base_url} does not answer with vLLM's counters",
-                hint="--watch takes the engine's own address, for example http://127.0.0.1:8000",
-            )
-        watch.add(_sample(first))
-        if not as_json:
-            print_text(prefix_output.WATCH_HEAD)
-        while until_s is None or time.monotonic() < until_s:
-            rest_s = every_s if until_s is None else min(every_s, max(0.0, until_s - time.monotonic()))
-            await asyncio.sleep(rest_s)
-            counters = await asked.counters(ASK_TIMEOUT_S)
-            if counters is None:
-                if not silent:
-                    say(f"rigd: the engine at {target.base_url} does not answer; waiting for it")
-                silent = True
-                continue
-            silent = False
-            row = watch.add(_sample(counters))
-            if row is not None and as_json:
-                print_line(prefix_output.row_document(row))
-            elif row is not None:
-                print_text(prefix_output.row_text(row))
-    finally:
-        await asked.aclose()
-    return int(ExitCode.DONE)
-
-
-def _sample(counters: Counters) -> Sample:
-    return Sample(
-        at_s=time.time(),
-        queries=counters.prefix_queries,
-        hits=counters.prefix_hits,
-        running=counters.running,
-        kv_usage=counters.kv_usage,
-    )
 
 
 @app.command(

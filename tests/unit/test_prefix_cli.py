@@ -7,6 +7,7 @@ import pytest
 from gateway_engine import answer, engine
 
 from rigd.cli.main import main
+from rigd.cli.prefix_watch import watched
 from rigd.gateway.child import environment, filled
 from rigd.gateway.target import rate_of_status, target_of
 from rigd.prefix.hits import Rate
@@ -165,14 +166,12 @@ METRICS = (
 
 
 async def test_watch_prints_a_row_for_what_was_asked(capsys):
-    from rigd.cli.prefix import _watched  # noqa: PLC0415  (its loop is this test's own)
-
     async def script(call):
         looks = len(behind.calls)
         await call.say(answer("200 OK", METRICS % (looks * 1000, looks * 900), b"connection: close"))
 
     async with engine(script) as behind:
-        await _watched(target_of(behind.url), 0.05, 0.2, as_json=True)
+        await watched(target_of(behind.url), 0.05, 0.2, as_json=True)
 
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows
