@@ -53,7 +53,7 @@ async def run_command(command: Sequence[str], environ: Mapping[str, str], timeou
                 code = await process.wait()
         except TimeoutError:
             await _end(process)
-            return f"was ended after {timeout_s:.0f} s"
+            return f"was ended after {timeout_s:g} s"
         except asyncio.CancelledError:
             await _end(process)
             raise
@@ -72,7 +72,7 @@ async def until_interrupted(timeout_s: float) -> str:
         async with asyncio.timeout(timeout_s):
             await told.wait()
     except TimeoutError:
-        return f"ended after {timeout_s:.0f} s"
+        return f"was ended after {timeout_s:g} s"
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

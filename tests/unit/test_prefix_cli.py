@@ -1,6 +1,7 @@
 """`rigd prefix` on the command line: what a person sees, exit codes, and bad input."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ from gateway_engine import answer, engine
 
 from rigd.cli.main import main
 from rigd.cli.prefix_watch import watched
-from rigd.gateway.child import environment, filled
+from rigd.gateway.child import environment, filled, run_command
 from rigd.gateway.target import rate_of_status, target_of
 from rigd.prefix.hits import Rate
 
@@ -140,6 +141,14 @@ def test_command_and_environment_name_the_pass_through():
     assert words == ["client", "--base=http://h:1/v1", "http://h:1", "m", "{other}"]
     assert (environ["OPENAI_BASE_URL"], environ["ANTHROPIC_BASE_URL"]) == ("http://h:1/v1", "http://h:1")
     assert environ["PATH"] == "/bin"
+
+
+async def test_command_that_runs_too_long_is_ended_and_others_say_how_they_ended():
+    environ = {"PATH": os.environ["PATH"]}
+
+    assert await run_command(["sleep", "30"], environ, 0.1) == "was ended after 0.1 s"
+    assert await run_command(["sh", "-c", "exit 3"], environ, 5) == "ended with 3"
+    assert await run_command(["sh", "-c", "kill -9 $$"], environ, 5) == "was ended by SIGKILL"
 
 
 def test_address_may_have_its_v1():
