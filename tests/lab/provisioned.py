@@ -1,5 +1,6 @@
 """A fresh box as the playbooks' tests want it, and its state as lines that two boxes can be compared by."""
 
+import concurrent.futures
 import contextlib
 import json
 import shutil
@@ -15,6 +16,7 @@ import yaml
 from box import booted
 from desks import Desk, Ran
 
+POLL_S = 0.2
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 FOREIGN = json.dumps(
     {"bridge": "none", "iptables": False, "ip-forward": False, "ip-masq": False, "storage-driver": "vfs"}
@@ -81,6 +83,16 @@ class Fresh(Desk):
     def do(self, name: str, **more: Any) -> Ran:
         """Apply one of the playbooks."""
         return self.apply(PLAYBOOKS / f"{name}.yml", *self.given(**more))
+
+    def do_over_a_reboot(self, name: str, **more: Any) -> Ran:
+        """Apply one of the playbooks, and let the box come up again when it goes down for a reboot."""
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            running = pool.submit(self.do, name, **more)
+            while not running.done() and self.box.process.poll() is None:
+                concurrent.futures.wait([running], timeout=POLL_S)
+            if not running.done():
+                self.box.boot_again()
+            return running.result()
 
     def foretell(self, name: str, **more: Any) -> Ran:
         """Check one of the playbooks."""

@@ -211,5 +211,5 @@ def test_held_updates_keep_unattended_upgrades_from_kernel_driver_and_docker(che
 
     text = text_of(outcome, "unattended-upgrades keeps away")
     assert '  "linux-image-";\n' in text
-    assert '  "docker\\\\.io";\n' in text
+    assert '  "docker\\.io";\n' in text
     assert what(outcome, "apt holds them, or lets them go") == ["hold docker-ce", "hold linux-image-generic"]
