@@ -306,19 +306,19 @@ class Ladder(Model):
     climb_after_s: Seconds = 21600.0
     """Time ready, with room, after which the newest change is undone on trial; doubled after each failed trial."""
     climb_kv_usage: Annotated[float, Field(ge=0, le=1)] = 0.6
-    """A trial begins only when the KV pool was never fuller than this share over the stretch, and nothing preempted."""
+    """A trial begins only if the KV pool was never fuller than this share over the stretch, and nothing preempted."""
     climb_gpu_free_mib: Annotated[float, Field(ge=0)] = 512.0
     """Memory that every card must have had free over the stretch, where there are cards."""
     climb_idle_s: Seconds = 3600.0
     """How long a trial waits for a moment without requests, which are never cut off; then for the next stretch."""
     most_max_num_seqs: Annotated[int, Field(ge=1)] | None = None
-    """Up to here `max_num_seqs` is raised beyond the wish, on trial, when requests had to wait with room; None: never."""
+    """Up to here `max_num_seqs` is raised beyond the wish, on trial, when requests wait with room; None: never."""
     raise_waiting: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Share of the stretch in which requests must have been waiting before it is raised."""
     raise_speed: Annotated[float, Field(gt=0, le=1)] = 0.7
     """Share of the tokens a second and stream that must be left after a raise; else it is taken back."""
     wait_s: Seconds = 86400.0
-    """Longest wait for what the engine needs (port, disk, network, Docker, mounts); it costs no start and no attempt."""
+    """Longest wait for what the engine needs (port, disk, network, Docker, mounts); it costs no start or attempt."""
     wait_memory_s: Seconds = 600.0
     """Longest wait for the cards' memory, after which settings are fitted to what is free, where the log says it."""
 

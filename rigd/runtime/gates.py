@@ -267,7 +267,9 @@ def least_free_mib(readings: GpuReadings, spec: LaunchSpec) -> float | None:
     """Return the memory that is free on the fullest card of the engine; None where no card says."""
     if not _uses_gpus(spec):
         return None
-    free = [card.memory_free_mib for card in _wanted(readings.cards, spec) if card.memory_free_mib is not None]
+    free = [
+        card.memory_free_mib for card in _wanted(readings.cards, spec) if card.memory_free_mib is not None
+    ]
     return float(min(free)) if free else None
 
 

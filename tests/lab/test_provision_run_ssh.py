@@ -267,7 +267,10 @@ def test_box_that_provisions_itself_reboots_and_goes_on_by_itself(
     assert "code 3" in said
     installed.boot_again()
 
-    block_until(lambda: installed.run("test -e /var/lib/rigd-provision/resume.json || echo over").strip() == "over", 60)
+    block_until(
+        lambda: installed.run("test -e /var/lib/rigd-provision/resume.json || echo over").strip() == "over",
+        60,
+    )
 
     assert len(installed.run("cat /srv/boots").split()) == 1
     assert installed.run("cat /srv/handlers") == "restarted\n"
