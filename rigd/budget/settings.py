@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rigd.budget.figure import Figure, Source
-from rigd.rig.schema import Rig, RuntimeKind, SecretRef
+from rigd.rig.schema import Rig, SecretRef
 
 GIB = 2**30
 CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -86,8 +86,3 @@ def _pool_bytes(stated: int | None, space: str | SecretRef | None) -> Figure | N
     if stated is not None:
         return Figure(value=stated, source=Source.STATED, note="kv_cache_memory_bytes")
     return None
-
-
-def is_container(rig: Rig) -> bool:
-    """Whether the engine sees the box through mounts."""
-    return rig.engine.runtime is RuntimeKind.DOCKER

@@ -185,8 +185,9 @@ def _pool(budget: Budget) -> None:
         print_text(f"computed  {_pool_line(computed)}")
         print_text(f"          {_memory_line(computed.memory)}")
     if budget.deviation is not None and used is not None:
-        print_text(f"          {budget.deviation:+.2%} against the {used.source} {used.value:,}")
-    if implied is not None and implied is not computed and used is not None:
+        print_text(f"          {budget.deviation:+.2%} against {used.value:,} ({used.source})")
+    same = computed is not None and implied is not None and implied.blocks == computed.blocks
+    if implied is not None and used is not None and not same:
         print_text(f"implied   {used.value:,} tokens are nearest to {_pool_line(implied)}")
 
 

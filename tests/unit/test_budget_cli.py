@@ -94,7 +94,7 @@ def test_rig_b_reckons_its_bytes():
 
     assert result.exit_code == 0
     assert "computed  731,785 tokens: 924 blocks of 832 tokens" in result.stdout
-    assert "-0.03% against the stated 732,000" in result.stdout
+    assert "-0.03% against 732,000 (stated)" in result.stdout
     assert "fit       longest context 262,144: max_model_len" in result.stdout
 
 
