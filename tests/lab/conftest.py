@@ -1,11 +1,15 @@
 """Fixtures of the lab tests beside those of `tests/conftest.py`."""
 
+import shutil
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import install
 import pytest
 from box import Box, booted
+
+from rigd.provision.wheel import own_wheel
 
 
 @pytest.fixture(scope="module")
@@ -18,3 +22,12 @@ def nspawn_box(need_parts) -> Iterator[Box]:
         port = probe.getsockname()[1]
     with booted(lab / "box", lab / "box_key", port) as box:
         yield box
+
+
+@pytest.fixture(scope="session")
+def own_wheel_kept(tmp_path_factory) -> Path:
+    """Give rigd as a wheel, as it was when the tests began: a file of the project may change meanwhile."""
+    made = own_wheel()
+    kept = tmp_path_factory.mktemp("wheel") / made.name
+    shutil.copy(made, kept)
+    return kept

@@ -60,7 +60,10 @@ def test_a_second_run_neither_changes_nor_reboots(rig):
 def test_the_driver_is_debians_own_and_real(rig):
     box = rig.desk.box
 
-    assert box.run("dpkg-query -W -f '${db:Status-Abbrev}' nvidia-kernel-dkms libcuda1 nvidia-smi") == "hi hi hi "
+    assert (
+        box.run("dpkg-query -W -f '${db:Status-Abbrev}' nvidia-kernel-dkms libcuda1 nvidia-smi")
+        == "hi hi hi "
+    )
     assert "bookworm" in box.run("cat /etc/apt/sources.list.d/rigd-non-free.sources")
     assert "main" in box.run("cat /etc/apt/sources.list")
     assert "blacklist nova_core" in box.run("cat /etc/modprobe.d/rigd-nvidia.conf")
