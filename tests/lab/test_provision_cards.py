@@ -26,10 +26,10 @@ class Rig:
 
 
 @pytest.fixture(scope="module")
-def rig(need_parts, tmp_path_factory):
+def rig(need_parts, tmp_path_factory, own_wheel_kept):
     """Apply the site to a box with two cards that nouveau has, and let it reboot when it is asked to."""
     need_parts("box", "wheels")
-    with fresh("box", **SITE) as desk:
+    with fresh("box", **SITE, rigd_source=str(own_wheel_kept)) as desk:
         played_cards.insert(desk.box)
         vendor = serve(desk.box, toolkit_debs(), "stable/deb/amd64", work=tmp_path_factory.mktemp("debs"))
         # What an old guide left works until the same archive is named with another key: then all of apt stops.

@@ -12,8 +12,6 @@ from desks import Ran
 from peers import ansible
 from provisioned import FOREIGN, PLAYBOOKS, RIG, Fresh, fresh
 
-from rigd.provision.wheel import own_wheel
-
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 READY_S = 60
@@ -33,19 +31,10 @@ class Site:
     left: Ran
 
 
-@pytest.fixture(scope="module")
-def site_wheel(tmp_path_factory):
-    """Give rigd as it is now: the files of the project may change while the tests run."""
-    made = own_wheel()
-    kept = tmp_path_factory.mktemp("wheel") / made.name
-    kept.write_bytes(made.read_bytes())
-    return kept
-
-
 @pytest.fixture(
     scope="module", params=[("box", "op"), ("trixie", "root")], ids=["debian-12-sudo", "debian-13-root"]
 )
-def site(request, need_parts, tmp_path_factory, site_wheel) -> Iterator[Site]:
+def site(request, need_parts, tmp_path_factory, own_wheel_kept) -> Iterator[Site]:
     """Apply the whole site twice to a bare box, and then only look."""
     part, user = request.param
     need_parts(part, "box", "wheels")
@@ -54,7 +43,7 @@ def site(request, need_parts, tmp_path_factory, site_wheel) -> Iterator[Site]:
         port = probe.getsockname()[1]
     rig = tmp_path_factory.mktemp("rig") / "rig.yaml"
     rig.write_text(RIG.format(port=port))
-    with fresh(part, user=user, rigd_rig_file=str(rig), rigd_source=str(site_wheel)) as desk:
+    with fresh(part, user=user, rigd_rig_file=str(rig), rigd_source=str(own_wheel_kept)) as desk:
         desk.box.run("mkdir -p /srv/models/double")
         yield Site(desk=desk, first=desk.do("site"), second=desk.do("site"), left=desk.foretell("site"))
 
@@ -162,9 +151,9 @@ def comparable(state: set[str]) -> set[str]:
     }
 
 
-def test_ansible_runs_the_same_files_to_the_same_end(need_parts, site_wheel):
+def test_ansible_runs_the_same_files_to_the_same_end(need_parts, own_wheel_kept):
     need_parts("box", "peers")
-    words = {"rigd_source": str(site_wheel)}
+    words = {"rigd_source": str(own_wheel_kept)}
     with fresh("box", **words) as ours, fresh("box", **words) as theirs:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             mine = pool.submit(ours.do, "site")
