@@ -4,8 +4,10 @@ An engine is started on first use and shared; a test that kills it leaves the ne
 costs half a minute, so the tests that kill come last by their file's name (`test_contract_stops.py`).
 """
 
+import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,6 +16,9 @@ import pytest_asyncio
 from contract_engine import KEY, MODEL, Engine, Engines
 
 from rigd.adapters.vllm import VllmClient
+
+IDLE_DEADLINE_S = 120.0
+IDLE_LOOK_S = 0.05
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +55,21 @@ def engine(engines: Engines) -> Engine:
 
 @pytest_asyncio.fixture
 async def client(engine: Engine) -> AsyncIterator[VllmClient]:
-    """Return rigd's client of that engine."""
+    """Return rigd's client of that engine, once the engine has done with the requests of the test before."""
     found = VllmClient(engine.url, model=MODEL, api_key=KEY)
+    until_s = time.monotonic() + IDLE_DEADLINE_S
+    while not await _idle(found):
+        assert time.monotonic() < until_s, (
+            f"the engine has had requests of nobody for {IDLE_DEADLINE_S:.0f} s"
+        )
+        await asyncio.sleep(IDLE_LOOK_S)
     yield found
     await found.aclose()
+
+
+async def _idle(client: VllmClient) -> bool:
+    """Return whether nothing is in hand; the server counts what the core has told it, so it is asked twice."""
+    first = await client.counters(30.0)
+    await asyncio.sleep(IDLE_LOOK_S)
+    second = await client.counters(30.0)
+    return second.running + second.waiting == 0 and first.fingerprint == second.fingerprint
