@@ -12,9 +12,11 @@ from typing import Any
 import install
 
 RUN_DEADLINE_S = 900
-_SSH = "-F none -o ControlMaster=auto -o ControlPersist=20s -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+SSH_ALONE = (
+    "-F none -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlMaster=auto -o ControlPersist=60s"
+)
 _OPTIONS = {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json", "ANSIBLE_PIPELINING": "1", "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_HOST_KEY_CHECKING": "0", "ANSIBLE_SSH_ARGS": _SSH, "LC_ALL": "C.UTF-8",
+            "ANSIBLE_HOST_KEY_CHECKING": "0", "ANSIBLE_SSH_ARGS": SSH_ALONE, "LC_ALL": "C.UTF-8",
             "ANSIBLE_DEPRECATION_WARNINGS": "0"}  # fmt: skip
 
 

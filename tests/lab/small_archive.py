@@ -30,6 +30,7 @@ DEBS = (
     Deb(name="rigd-mailer", fields=("Provides: rigd-mail",)),
     Deb(name="rigd-asks", scripts=(("postinst", "#!/bin/sh\nread answer </dev/tty || exit 0\nexit 1\n"),)),
     Deb(name="rigd-broken", scripts=(("postinst", "#!/bin/sh\necho the build has failed >&2\nexit 3\n"),)),
+    Deb(name="rigd-large", files=(("srv/small/large", "x" * 2_000_000),)),
     Deb(name="rigd-unit", files=(("lib/systemd/system/rigd-unit.service", UNIT),)),
     Deb(name="rigd-config", version="1.0", fields=(), files=(("etc/rigd-config", "one\n"),),
         scripts=(("conffiles", "/etc/rigd-config\n"),)),
