@@ -19,6 +19,8 @@ SIGINT_CODE = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        arguments = ["version"]  # What people type first.
     try:
         asked = status.parse(arguments)
         if asked is not None:

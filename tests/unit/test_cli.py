@@ -425,6 +425,10 @@ async def test_wrong_usage_is_exit_2_without_a_traceback(rigd, words):
     assert "Traceback" not in ran.err
 
 
+async def test_version_is_told_by_the_word_and_by_the_option(rigd):
+    assert (await rigd("--version")).out == (await rigd("version")).out
+
+
 async def test_version_is_json_too(rigd):
     assert "version" in (await rigd("version", "--json")).document
 

@@ -45,6 +45,7 @@ _OTHER_SYSTEM_MODULES = (
 )
 MODULES: Mapping[str, str] = {
     **dict.fromkeys(" ".join(_OTHER_SYSTEM_MODULES).split(), _OTHER_SYSTEM),
+    "dpkg_selections": "hold and release packages with rigd.box.apt_hold, or `command: apt-mark hold ...`",
     "add_host": "the inventory is fixed before a run, so that a broken run can go on",
     "alternatives": "run update-alternatives with `command` and `creates`",
     "archive": "run tar with `command` and `creates`",
