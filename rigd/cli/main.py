@@ -18,9 +18,7 @@ SIGINT_CODE = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["--version"]:
-        arguments = ["version"]  # What people type first.
+    arguments = _meant(list(sys.argv[1:] if argv is None else argv))
     try:
         asked = status.parse(arguments)
         if asked is not None:
@@ -56,6 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         unexpected(error, arguments)
         return int(ExitCode.FAILED)
+
+
+def _meant(typed: list[str]) -> list[str]:
+    """Return the arguments, with what people type first of any program turned into the command."""
+    return ["version"] if typed == ["--version"] else typed
 
 
 if __name__ == "__main__":
