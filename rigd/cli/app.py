@@ -168,6 +168,12 @@ MOUNTS = (
         attribute="app",
         about="Prompts: what in them moves, and what a client's requests share: lint, capture, forget.",
     ),
+    Mount(
+        name="clients",
+        module="rigd.cli.clients",
+        attribute="app",
+        about="Files of agent clients: opencode, kilo, pi, claude-code, codex, openai-env; prompts for agents.",
+    ),
     Mount(name="sim", module="rigd.cli.sim", attribute="app", about="The engine double by itself."),
 )
 

@@ -1,0 +1,83 @@
+"""OpenCode's file, and Kilo's, which comes from it: a provider for each channel, as timeouts are a provider's.
+
+`limit.input` is the channel's context, `limit.context` that and the answer, `limit.output` what a request asks for.
+"""
+
+from typing import Any
+
+from rigd.clients.plan import KeyKind, KeyRef, Plan
+from rigd.clients.settings import ClientFile, Form, Rule, Setting
+
+PACKAGE = "@ai-sdk/openai-compatible"
+MOST_OUTPUT = 32_000
+"""OpenCode asks for no more than this (OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX raises it)."""
+SCHEMAS = {"opencode": "https://opencode.ai/config.json", "kilo": "https://app.kilo.ai/config.json"}
+
+
+def opencode(plan: Plan) -> tuple[ClientFile, ...]:
+    """Return OpenCode's file."""
+    return _files(plan, "opencode", ("opencode.jsonc", "opencode.json"))
+
+
+def kilo(plan: Plan) -> tuple[ClientFile, ...]:
+    """Return the file of Kilo's command line."""
+    return _files(plan, "kilo", ("kilo.jsonc", "kilo.json"))
+
+
+def _files(plan: Plan, client: str, names: tuple[str, ...]) -> tuple[ClientFile, ...]:
+    ours = tuple(f"{endpoint.provider}/" for endpoint in plan.endpoints)
+    settings = [Setting(path=("$schema",), value=SCHEMAS[client], rule=Rule.CHOICE)]
+    settings += _providers(plan)
+    picks: list[tuple[tuple[str, ...], str]] = [
+        (("model",), plan.main.provider),
+        (("small_model",), plan.small.provider),
+        *((("agent", agent, "model"), endpoint.provider) for agent, endpoint in plan.agents.items()),
+    ]
+    settings += [
+        Setting(path=path, value=f"{provider}/{plan.model}", rule=Rule.CHOICE, ours=ours)
+        for path, provider in picks
+    ]
+    return (ClientFile(names=names, form=Form.JSONC, settings=tuple(settings)),)
+
+
+def _providers(plan: Plan) -> list[Setting]:
+    found: list[Setting] = []
+    for endpoint in plan.endpoints:
+        at = ("provider", endpoint.provider)
+        options, model = (*at, "options"), (*at, "models", plan.model)
+        values: list[tuple[tuple[str, ...], Any]] = [
+            ((*at, "npm"), PACKAGE),
+            ((*at, "name"), f"{plan.rig} {endpoint.name}"),
+            ((*options, "baseURL"), plan.base_url),
+            *([((*options, "apiKey"), reference(plan.key))] if plan.key is not None else []),
+        ]
+        found += [Setting(path=path, value=value) for path, value in values]
+        waits = (
+            ("headerTimeout", endpoint.first_token_s, endpoint.least_s),
+            ("chunkTimeout", endpoint.first_token_s, endpoint.least_s),
+            ("timeout", endpoint.whole_s, endpoint.whole_s - endpoint.first_token_s + endpoint.least_s),
+        )
+        found += [
+            Setting(path=(*options, name), value=wait_s * 1000, rule=Rule.LEAST, least=least_s * 1000)
+            for name, wait_s, least_s in waits
+        ]
+        values = [
+            ((*model, "name"), f"{plan.model} ({endpoint.name})"),
+            ((*model, "tool_call"), plan.calls_tools),
+            ((*model, "reasoning"), plan.thinks),
+            ((*model, "limit", "context"), endpoint.window),
+            ((*model, "limit", "input"), endpoint.context),
+            ((*model, "limit", "output"), endpoint.output),
+            *(
+                [((*model, "options", "priority"), endpoint.priority)]
+                if endpoint.priority is not None
+                else []
+            ),
+        ]
+        found += [Setting(path=path, value=value) for path, value in values]
+    return found
+
+
+def reference(key: KeyRef) -> str:
+    """Return a key's place as these clients write it."""
+    return f"{{env:{key.where}}}" if key.kind is KeyKind.ENV else f"{{file:{key.where}}}"
