@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import docker_inside
+from own_network import Network
+
 BOOT_DEADLINE_S = 60
 STOP_DEADLINE_S = 20
 POLL_S = 0.1
@@ -22,7 +25,7 @@ class BoxError(AssertionError):
 
 @dataclass(kw_only=True)
 class Box:
-    """A running box. It shares this machine's network: its ports are this machine's."""
+    """A running box. Without a network of its own it shares this machine's: its ports are this machine's."""
 
     root: Path
     key: Path
@@ -31,6 +34,7 @@ class Box:
     process: subprocess.Popen[bytes] = field(repr=False)
     host: str = "127.0.0.1"
     user: str = "root"
+    network: Network | None = None
 
     @property
     def target(self) -> str:
@@ -58,7 +62,7 @@ class Box:
     def boot_again(self) -> None:
         """Wait until the box goes down for the reboot that it was asked for, and let it come up."""
         self.process.wait(BOOT_DEADLINE_S)
-        self.process = _started(self.root, self.port, self.log)
+        self.process = _started(self.root, self.port, self.log, self.network)
         _wait_until_up(self)
 
     def cut_power(self) -> None:
@@ -79,27 +83,43 @@ class Box:
         return inside
 
 
-def _started(root: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
+def _started(root: Path, port: int, log: Path, network: Network | None) -> subprocess.Popen[bytes]:
     # The machine's own systemd, if any, need not know of the box; it ends with this process.
     command = ["setpriv", "--pdeathsig=TERM", "systemd-nspawn", "-q", "-b", "--register=no",
-               "--keep-unit", "--console=pipe", f"--machine=rigd-box-{port}", "-D", str(root)]  # fmt: skip
+               "--keep-unit", "--console=pipe", "-D", str(root)]  # fmt: skip
+    if network is None:
+        command += [f"--machine=rigd-box-{port}"]
+    else:
+        docker_inside.forget_groups(root)
+        network.plug_in()
+        command += [f"--machine={network.name}", f"--network-namespace-path=/run/netns/{network.name}",
+                    *docker_inside.options(root)]  # fmt: skip
     with log.open("ab") as output:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
 @contextlib.contextmanager
-def booted(saved: Path, key: Path, port: int) -> Iterator[Box]:
-    """Boot a copy of the saved root; end the box and drop the copy afterwards."""
+def booted(saved: Path, key: Path, port: int, network: Network | None = None) -> Iterator[Box]:
+    """Boot a copy of the saved root; end the box and drop the copy afterwards.
+
+    With a network of its own Docker runs in it, too.
+    """
     base = Path(tempfile.mkdtemp(prefix="rigd-box-"))
     with _copy(saved, base) as root:
-        (root / "etc/ssh/sshd_config.d/box.conf").write_text(f"Port {port}\nListenAddress 127.0.0.1\n")
+        host = "127.0.0.1" if network is None else network.far
+        (root / "etc/ssh/sshd_config.d/box.conf").write_text(f"Port {port}\nListenAddress {host}\n")
+        if network is not None:
+            docker_inside.prepare(root)
         log = base / "console.log"
-        box = Box(root=root, key=key, port=port, log=log, process=_started(root, port, log))
+        process = _started(root, port, log, network)
+        box = Box(root=root, key=key, port=port, log=log, process=process, host=host, network=network)
         try:
             _wait_until_up(box)
             yield box
         finally:
             _end(box)
+            if network is not None:
+                docker_inside.forget_groups(root)
 
 
 @contextlib.contextmanager
