@@ -12,6 +12,8 @@ MODELS = (
     "ANTHROPIC_DEFAULT_SONNET_MODEL",
     "ANTHROPIC_DEFAULT_HAIKU_MODEL",
 )
+LEAST_COMPACT = 100_000
+"""Smaller ones it takes for this number; then the window alone says when to sum up."""
 KEYLESS = "echo none"
 """Without any key it asks a person to log in."""
 
@@ -23,7 +25,11 @@ def claude_code(plan: Plan) -> tuple[ClientFile, ...]:
         "ANTHROPIC_BASE_URL": plan.root_url,
         **dict.fromkeys(MODELS, plan.model),
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(channel.window),
-        "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(channel.context),
+        **(
+            {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(channel.context)}
+            if channel.context >= LEAST_COMPACT
+            else {}
+        ),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(channel.output),
         # A line that changes with every request, at the very front of the prompt: nothing behind it would hit.
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",

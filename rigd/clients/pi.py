@@ -6,6 +6,8 @@ from rigd.clients.plan import Endpoint, KeyKind, KeyRef, Plan
 from rigd.clients.settings import ClientFile, Form, Rule, Setting
 
 SCHEMA = "https://pi.dev/schemas/models.schema.json"
+KEEP_RECENT = 20_000
+"""Tokens that Pi keeps word for word by default."""
 KEYLESS = "none"
 """Pi lists no model of a provider without a key."""
 
@@ -32,10 +34,20 @@ def pi(plan: Plan) -> tuple[ClientFile, ...]:
         Setting(path=("defaultModel",), value=plan.model, rule=chosen, ours=(plan.model,)),
         Setting(path=("httpIdleTimeoutMs",), value=wait_s * 1000, rule=Rule.LEAST, least=least_s * 1000),
     )
+    defaults += tuple(_compaction(plan, endpoint) for endpoint in plan.endpoints)
     return (
         ClientFile(names=("models.json",), form=Form.JSONC, settings=tuple(settings)),
         ClientFile(names=("settings.json",), form=Form.JSONC, settings=defaults),
     )
+
+
+def _compaction(plan: Plan, endpoint: Endpoint) -> Setting:
+    """Return when Pi sums up. By default it leaves more of the window free than small channels have at all."""
+    numbers = {
+        "reserveTokens": endpoint.output,
+        "keepRecentTokens": min(KEEP_RECENT, endpoint.context // 4),
+    }
+    return Setting(path=("compaction", "modelOverrides", f"{endpoint.provider}/{plan.model}"), value=numbers)
 
 
 def _model(plan: Plan, endpoint: Endpoint) -> dict[str, Any]:

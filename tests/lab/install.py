@@ -14,6 +14,7 @@ a run that was killed half way it makes the part again. Standard library only: a
     peers   ansible-core and pyinfra in an environment of their own, to compare with
     twins   the Debian with what Ansible's modules need on a box, to boot two of it  needs root
     collections   Ansible's modules that its core lacks (posix, general)             needs peers
+    clients the agent clients that rigd writes files for, and a Node.js that runs them    1.8 GB
 """
 
 import argparse
@@ -27,6 +28,7 @@ import http.client
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -50,6 +52,12 @@ ROOT_PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "c
 PEERS = ("ansible-core==2.19.14", "pyinfra==3.10.0")
 ANSIBLE = "ansible==12.3.0"
 COLLECTIONS = ("ansible_collections/ansible/posix/", "ansible_collections/community/general/")
+CLIENTS = ("node@22.23.3", "opencode-ai@1.18.33", "@kilocode/cli-linux-{cpu}@7.7.9",
+           "@earendil-works/pi-coding-agent@1.6.0", "@anthropic-ai/claude-code@2.1.332",
+           "@openai/codex@0.171.0")  # fmt: skip
+"""As npm calls them. Kilo's package of all systems names programs that its newest version does not have."""
+CLIENT_PROGRAMS = ("opencode", "kilo", "pi", "claude", "codex")
+CPUS = {"x86_64": "x64", "aarch64": "arm64"}
 TWIN_PACKAGES = ("python3-apt", "python3-debian", "cron", "ufw", "kmod", "gpg", "gpg-agent", "unzip", "acl")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 HERE = Path(__file__).resolve().parent
@@ -435,6 +443,22 @@ def install_twins(folder: Path) -> None:
     run("twins", *inside, "clean")
 
 
+def install_clients(folder: Path) -> None:
+    """Install the clients side by side; their own Node.js is newer than Debian's."""
+    have_programs("clients", folder, {"npm": "npm"})
+    clients = folder / "clients"
+    clear(clients)
+    (clients / "node_modules").mkdir(parents=True)
+    (clients / "package.json").write_text('{"private": true}\n')
+    cpu = CPUS.get(platform.machine(), platform.machine())
+    run("clients", "npm", "install", "--prefix", clients, "--no-audit", "--no-fund", "--loglevel=error",
+        *(name.format(cpu=cpu) for name in CLIENTS))  # fmt: skip
+    programs = clients / "node_modules/.bin"
+    kilo = next(clients.glob("node_modules/@kilocode/cli-*/bin/kilo"))
+    (programs / "kilo").unlink(missing_ok=True)
+    (programs / "kilo").symlink_to(os.path.relpath(kilo, programs))
+
+
 def dependencies() -> list[str]:
     """Return what the project itself requires, as pip is told."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -470,6 +494,10 @@ PARTS = {
     "collections": Part(
         install=install_collections, needs=("peers",), files=("collections/ansible_collections",)
     ),
+    "clients": Part(
+        install=install_clients,
+        files=tuple(f"clients/node_modules/.bin/{name}" for name in CLIENT_PROGRAMS),
+    ),
     "twins": Part(install=install_twins, needs=("root",), files=("twins/usr/sbin/ufw",)),
 }
 
@@ -490,6 +518,7 @@ KEYS = {
     "wheels": _key(NEXT_PYTHON, *dependencies()),
     "peers": _key(*PEERS),
     "collections": _key(ANSIBLE, *COLLECTIONS),
+    "clients": _key(*CLIENTS),
     "twins": _key(_ROOT_KEY, *TWIN_PACKAGES),
 }
 """What each part was made from; a part made from something else is made again."""

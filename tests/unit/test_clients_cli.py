@@ -57,9 +57,7 @@ def test_opencode_is_told_each_channels_limits_under_its_own_keys(capsys):
     assert document["agents"]["general"] == "coder"
 
 
-@pytest.mark.parametrize(
-    ("rate", "waits_s"), [(1000, 400), (928, 440), (100, 4000), (100_000, 300)], ids=str
-)
+@pytest.mark.parametrize(("rate", "waits_s"), [(1000, 400), (928, 440), (100, 4000), (100_000, 300)], ids=str)
 def test_timeouts_are_above_the_worst_cold_prefill_of_the_channel(capsys, rate, waits_s):
     _, text = told(capsys, "opencode", "--rate", rate)
 
