@@ -156,21 +156,29 @@ def figures(desk: Desk, names: list[str], runs: int | None) -> dict[str, dict[st
     found: dict[str, dict[str, float]] = {}
     for round_trip_ms in ROUND_TRIPS_MS:
         with slow_link(desk.box.port, round_trip_s=round_trip_ms / 1000) as link:
+            port = link.port if round_trip_ms else desk.box.port
             for name in names:
-                tool = TOOLS[name]
-                tool.run(desk, link.port)  # Once to warm the file cache and the byte code.
-                for kind in ("second", "first"):
-                    took_s = []
-                    for _ in range(runs or tool.runs[kind]):
-                        if kind == "first":
-                            desk.box.run(UNDO, check=False)
-                        seconds, changed = tool.run(desk, link.port)
-                        assert bool(changed) is (kind == "first"), (name, kind, changed)
-                        took_s.append(seconds)
-                    found[f"{name}, {kind} run, {round_trip_ms} ms"] = {
-                        "best_s": round(min(took_s), 2), "median_s": round(statistics.median(took_s), 2),
-                    }  # fmt: skip
+                for kind, took_s in times(desk, port, TOOLS[name], runs).items():
+                    found[f"{name}, {kind} run, {round_trip_ms} ms"] = summed_up(took_s)
     return found
+
+
+def times(desk: Desk, port: int, tool: Tool, runs: int | None) -> dict[str, list[float]]:
+    """Return the seconds of each run of a tool, by kind."""
+    tool.run(desk, port)  # Once to warm the file cache and the byte code.
+    found: dict[str, list[float]] = {"second": [], "first": []}
+    for kind, took_s in found.items():
+        for _ in range(runs or tool.runs[kind]):
+            if kind == "first":
+                desk.box.run(UNDO, check=False)
+            seconds, changed = tool.run(desk, port)
+            assert bool(changed) is (kind == "first"), (kind, changed)
+            took_s.append(seconds)
+    return found
+
+
+def summed_up(took_s: list[float]) -> dict[str, float]:
+    return {"best_s": round(min(took_s), 2), "median_s": round(statistics.median(took_s), 2)}
 
 
 def megabyte(desk: Desk) -> dict[str, float]:
@@ -185,7 +193,7 @@ def megabyte(desk: Desk) -> dict[str, float]:
         for _ in range(5):
             desk.box.run("rm /srv/large")
             took_s.append(desk.apply(playbook, port=link.port).took_s - there)
-    return {"best_s": round(min(took_s), 2), "median_s": round(statistics.median(took_s), 2)}
+    return summed_up(took_s)
 
 
 def by_rigd(desk: Desk, port: int) -> tuple[float, int]:
