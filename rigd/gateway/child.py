@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rigd.errors import UsageError
 
+STDOUT, STDERR = 1, 2
 GRACE_S = 5.0
 """From TERM to KILL, when the command has to be ended."""
 
@@ -44,7 +45,9 @@ def check_command(command: Sequence[str]) -> None:
 async def run_command(command: Sequence[str], environ: Mapping[str, str], timeout_s: float) -> str:
     """Run a command on this terminal and return how it ended, in words. Ctrl-C is the command's."""
     try:
-        process = await asyncio.create_subprocess_exec(*command, env=dict(environ))
+        # What it says is not our result: a pipe behind our stdout gets the result alone.
+        stdout = None if os.isatty(STDOUT) else STDERR
+        process = await asyncio.create_subprocess_exec(*command, env=dict(environ), stdout=stdout)
     except OSError as error:
         raise UsageError(f"cannot run '{command[0]}'") from error
     with _interrupts_left_to(process):

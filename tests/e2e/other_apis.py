@@ -1,4 +1,4 @@
-"""An engine for one question, in Anthropic's messages and OpenAI's responses as vLLM has them; keeps what was asked."""
+"""An engine for one question, in Anthropic's messages and OpenAI's responses as vLLM has them."""
 
 import json
 import threading

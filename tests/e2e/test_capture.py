@@ -11,6 +11,8 @@ from pathlib import Path
 
 import agent_client
 import httpx
+import install
+import opencode_client
 import pytest
 from rigs import DOUBLE, REAL
 
@@ -18,10 +20,17 @@ from rigd.client import Client
 from rigd.prefix.anthropic import as_chat
 
 AGENT = str(Path(agent_client.__file__))
+OPENCODE = str(Path(opencode_client.__file__))
+PROGRAMS = str(install.default_folder() / "clients/node_modules/.bin")
 CLIENTS: dict[str, Callable[..., list[str]]] = {
-    "agents": lambda *questions: [sys.executable, AGENT, "{url}", "{model}", "builder", *questions],
-}
-"""How each client is run; `{url}` and `{model}` are filled in by the capture."""
+    "agents": lambda rig, *questions: [sys.executable, AGENT, "{url}", "{model}", "builder", *questions],
+    "opencode": lambda rig, *questions: [
+        sys.executable, OPENCODE, PROGRAMS, "{root}", str(rig.path), str(rig.folder / "opencode"), *questions
+    ],
+}  # fmt: skip
+"""How each client is run; `{url}`, `{root}` and `{model}` are filled in by the capture."""
+PARTS = {"opencode": "clients"}
+"""What of the lab a client needs."""
 TARGET = 0.95
 
 
@@ -50,6 +59,7 @@ def capture(rig, *words, write=None):
 def rig(request, make_rig):
     made = make_rig(request.param)
     made.settings["prefixes"] = []
+    made.settings["channels"] = [{"name": "primary", "context": 24000, "output": 512}]
     if made.faults is not None:  # A double whose prefill takes its time: what is saved can be seen.
         made.settings["engine"]["arguments"]["extra"] |= {"sim-profile": "rig-b", "sim-speed": 20}
         made.settings["engine"]["arguments"]["max_model_len"] = 32768
@@ -67,21 +77,32 @@ def fresh_engine(rig):
     return rig.wait("ready", deadline_s=rig.boot_s)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_captured_prefix_is_warmed_and_the_next_first_turn_hits_it(rig, client):
+def largest(captured):
+    """Return the kind of request with the longest prompts: clients have small ones for titles beside it."""
+    return max(captured["kinds"], key=lambda kind: kind["first_turn_tokens"])
+
+
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=[pytest.mark.lab] if name in PARTS else []) for name in CLIENTS]
+)
+def test_captured_prefix_is_warmed_and_the_next_first_turn_hits_it(rig, client, need_parts):
+    if client in PARTS:
+        need_parts(PARTS[client])
     command = CLIENTS[client]
     rig.ready()
+    if client in PARTS:
+        fresh_engine(rig)  # Nothing of another client's prompts is cached.
 
     captured = capture(
-        rig, *command("What is here?", "Write a test.", "Fix it."), write=rig.folder / "prompts"
+        rig, *command(rig, "What is here?", "Write a test.", "Fix it."), write=rig.folder / "prompts"
     )
-    (kind,) = captured["kinds"]
+    kind = largest(captured)
     cold = kind["requests"][0]
 
     rig.settings["prefixes"] = [{"name": kind["name"], "request": f"prompts/{kind['name']}.json"}]
     rig.write()
     status = fresh_engine(rig)
-    (turn,) = capture(rig, *command("A question that nobody asked before."))["kinds"][0]["requests"]
+    (turn,) = largest(capture(rig, *command(rig, "A question that nobody asked before.")))["requests"]
 
     (warmth,) = status["warm"]
     share = turn["cached_tokens"] / turn["prompt_tokens"]
