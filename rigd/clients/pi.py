@@ -29,15 +29,15 @@ def pi(plan: Plan) -> tuple[ClientFile, ...]:
     wait_s = max(endpoint.first_token_s for endpoint in plan.endpoints)
     least_s = max(endpoint.least_s for endpoint in plan.endpoints)
     chosen = Rule.CHOICE
-    defaults = (
+    defaults = [
         Setting(path=("defaultProvider",), value=plan.main.provider, rule=chosen, ours=ours),
         Setting(path=("defaultModel",), value=plan.model, rule=chosen, ours=(plan.model,)),
         Setting(path=("httpIdleTimeoutMs",), value=wait_s * 1000, rule=Rule.LEAST, least=least_s * 1000),
-    )
-    defaults += tuple(_compaction(plan, endpoint) for endpoint in plan.endpoints)
+        *(_compaction(plan, endpoint) for endpoint in plan.endpoints),
+    ]
     return (
         ClientFile(names=("models.json",), form=Form.JSONC, settings=tuple(settings)),
-        ClientFile(names=("settings.json",), form=Form.JSONC, settings=defaults),
+        ClientFile(names=("settings.json",), form=Form.JSONC, settings=tuple(defaults)),
     )
 
 

@@ -14,19 +14,20 @@ class Known:
     tried: str
     """The version whose own program read the file in a test."""
     from_version: tuple[int, ...] = ()
-    """The first that has all keys that are written."""
+    """The first that is known to have the keys that matter."""
     before: tuple[int, ...] = ()
     """The first of a generation that nobody has looked at."""
 
 
 KNOWN: Mapping[str, Known] = {
-    # `limit.input` and `headerTimeout` are there since 1.2; 2 has `providers` with `api` and `request` instead.
-    "opencode": Known(program="opencode", tried="1.18.33", from_version=(1, 2), before=(2,)),
-    "kilo": Known(program="kilo", tried="7.7.9", from_version=(7,), before=(8,)),
-    "pi": Known(program="pi", tried="1.6.0", from_version=(0, 70), before=(2,)),
-    "claude-code": Known(program="claude", tried="2.1.332", from_version=(2,), before=(3,)),
-    # Profiles are files of their own, and providers take `auth`.
-    "codex": Known(program="codex", tried="0.171.0", from_version=(0, 150), before=(1,)),
+    # `limit.input` and `chunkTimeout` are in its types since 1.3; `headerTimeout` since 1.16, before which it is ignored
+    # and not needed. Its types of the next generation have `providers` with `api` and `request` instead.
+    "opencode": Known(program="opencode", tried="1.18.33", from_version=(1, 3), before=(2,)),
+    # Of the others nobody looked at versions before the tried one's own series.
+    "kilo": Known(program="kilo", tried="7.7.9", from_version=(7, 7), before=(8,)),
+    "pi": Known(program="pi", tried="1.6.0", from_version=(1, 6), before=(2,)),
+    "claude-code": Known(program="claude", tried="2.1.332", from_version=(2, 1), before=(3,)),
+    "codex": Known(program="codex", tried="0.171.0", from_version=(0, 171), before=(1,)),
     "openai-env": Known(program="", tried=""),
 }
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")

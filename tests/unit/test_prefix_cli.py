@@ -151,6 +151,11 @@ async def test_command_that_runs_too_long_is_ended_and_others_say_how_they_ended
     assert await run_command(["sh", "-c", "kill -9 $$"], environ, 5) == "was ended by SIGKILL"
 
 
+async def test_what_the_command_says_stays_out_of_a_piped_result(capfd):
+    await run_command(["sh", "-c", "echo hello"], {"PATH": os.environ["PATH"]}, 5)
+    assert capfd.readouterr() == ("", "hello\n")
+
+
 def test_address_may_have_its_v1():
     assert target_of("http://rig:8000/v1/").base_url == "http://rig:8000"
 
