@@ -3,6 +3,8 @@
 It knows one set of limits, not one for each agent: those of the channel that builds.
 """
 
+import shlex
+
 from rigd.clients.plan import KeyKind, Plan
 from rigd.clients.settings import ClientFile, Form, Rule, Setting
 
@@ -54,5 +56,5 @@ def _helper(plan: Plan) -> str:
     if plan.key is None:
         return KEYLESS
     if plan.key.kind is KeyKind.FILE:
-        return f"head -n 1 '{plan.key.where}'"
+        return f"head -n 1 {shlex.quote(plan.key.where)}"
     return f"printenv {plan.key.where}"

@@ -1,5 +1,6 @@
 """Pi's files: a provider for each channel in `models.json`, and how long it waits in `settings.json`."""
 
+import shlex
 from typing import Any
 
 from rigd.clients.plan import Endpoint, KeyKind, KeyRef, Plan
@@ -73,4 +74,4 @@ def reference(key: KeyRef | None) -> str:
     """Return a key's place as Pi writes it."""
     if key is None:
         return KEYLESS
-    return f"${key.where}" if key.kind is KeyKind.ENV else f"!head -n 1 '{key.where}'"
+    return f"${key.where}" if key.kind is KeyKind.ENV else f"!head -n 1 {shlex.quote(key.where)}"

@@ -20,8 +20,8 @@ class Known:
 
 
 KNOWN: Mapping[str, Known] = {
-    # `limit.input` and `chunkTimeout` are in its types since 1.3; `headerTimeout` since 1.16, before which it is ignored
-    # and not needed. Its types of the next generation have `providers` with `api` and `request` instead.
+    # `limit.input` and `chunkTimeout` are in its types since 1.3; `headerTimeout` since 1.16, before which it is
+    # ignored. Its types of the next generation have `providers` with `api` and `request` instead.
     "opencode": Known(program="opencode", tried="1.18.33", from_version=(1, 3), before=(2,)),
     # Of the others nobody looked at versions before the tried one's own series.
     "kilo": Known(program="kilo", tried="7.7.9", from_version=(7, 7), before=(8,)),

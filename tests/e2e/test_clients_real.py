@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ CHANNELS = {
     "coder": {"context": 14000, "output": 1024, "parallel": 2},
     "utility": {"context": 12000, "output": 512, "parallel": 2},
 }
+PROJECT_PATH = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 RUN_DEADLINE_S = 240
 LINES = 450
 """Of a question that, with OpenCode's own prompt, is more than `primary` may hold after a turn or two."""
@@ -76,17 +78,13 @@ def run(words, environ, *, ok=True):
 def written(client, rig_file, folder, environ, *more):
     """Write a client's file into a folder, as a person would."""
     words = [sys.executable, "-m", "rigd.cli.main", "clients", client, rig_file, "--write", folder, "--yes"]
-    project = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    return run([*words, "--offline", *more], {**environ, **project})
+    return run([*words, "--offline", *more], {**environ, **PROJECT_PATH})
 
 
 def captured(rig, port, environ, *words):
     """Run a client through the recording pass-through; return the bodies of its prompts and the document."""
     argv = [sys.executable, "-m", "rigd.cli.main", "prefix", "capture", "--to", rig.path, "--listen", port]
-    project = {
-        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-        "RIGD_SOCKET": rig.environ["RIGD_SOCKET"],
-    }
+    project = {**PROJECT_PATH, "RIGD_SOCKET": rig.environ["RIGD_SOCKET"]}
     own = {"XDG_STATE_HOME": f"{environ['HOME']}/state", "RIGD_STATE_DIR": f"{environ['HOME']}/state"}
     said = run([*argv, "--json", "--", *words], {**environ, **project, **own})
     document = json.loads(said[said.index("{\n") : said.rindex("\n}\n") + 2])
@@ -117,6 +115,35 @@ def test_opencode_starts_lists_the_channels_and_answers_within_their_limits(rig,
     )
     assert asked[True] == CHANNELS["primary"]["output"]
     assert asked.get(False, CHANNELS["utility"]["output"]) == CHANNELS["utility"]["output"]
+
+
+def test_another_day_in_opencodes_prompt_is_named_with_its_block_and_cost(rig, home, free_port, tmp_path):
+    written(
+        "opencode",
+        rig.path,
+        Path(home["HOME"]) / ".config/opencode",
+        home,
+        "--host",
+        f"http://127.0.0.1:{free_port}",
+    )
+    bodies, _, _ = captured(rig, free_port, home, "opencode", "run", "say hello")
+    today = json.dumps(next(body for body in bodies if body.get("tools")))
+    day = re.search(r"(date: )([^\\\n]+)", today)
+    tomorrow = today.replace(day.group(), f"{day[1]}Fri Jan 02 2026")
+    paths = [tmp_path / "monday.json", tmp_path / "tuesday.json"]
+    for path, text in zip(paths, (today, tomorrow), strict=True):
+        path.write_text(text)
+
+    argv = [sys.executable, "-m", "rigd.cli.main", "prefix", "lint", "--json", "--rig", rig.path, *paths]
+    said = run(argv, {**home, **PROJECT_PATH, "RIGD_SOCKET": rig.environ["RIGD_SOCKET"]}, ok=False)
+    (found,) = json.loads(said)["comparisons"]
+
+    print(
+        f"\nOpenCode's {day.group()!r}: block {found['first_differing_block']} differs, "
+        f"{found['read_again_tokens']:,} of {found['prompt_tokens']:,} tokens read again"
+    )
+    assert (found["difference"]["kind"], found["counted_by"]) == ("date", "engine")
+    assert found["read_again_tokens"] > 0
 
 
 def test_opencode_sums_up_before_a_conversation_outgrows_its_channel(rig, home, free_port):
@@ -222,7 +249,7 @@ def test_codex_takes_its_files_to_the_letter_and_asks_through_a_profile(den, hom
 )
 def test_the_agent_pack_is_found_by_the_client(client, words, home):
     argv = [sys.executable, "-m", "rigd.cli.main", "clients", "agents", ".", "--for", client, "--yes"]
-    run(argv, {**home, "PYTHONPATH": str(Path(__file__).resolve().parents[2])})
+    run(argv, {**home, **PROJECT_PATH})
     said = run(words, home)
     assert "coordinator (primary)" in said
     assert "coder (subagent)" in said
