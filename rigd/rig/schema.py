@@ -319,6 +319,8 @@ class Ladder(Model):
     """Share of the tokens a second and stream that must be left after a raise; else it is taken back."""
     wait_s: Seconds = 86400.0
     """Longest wait for what the engine needs (port, disk, network, Docker, mounts); it costs no start or attempt."""
+    wait_path_s: Seconds = 60.0
+    """Longest wait for a model's folder that is not there and lies on no disk that this host means to mount."""
     wait_memory_s: Seconds = 600.0
     """Longest wait for the cards' memory, after which settings are fitted to what is free, where the log says it."""
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from rigd.adapters import reach
 from rigd.adapters.aside import move_aside
 from rigd.adapters.blocking import run_blocking
+from rigd.adapters.mounts import awaited
 from rigd.engine.spec import LaunchSpec
 from rigd.errors import RigdError, explain, hint_of
 from rigd.rig.schema import RuntimeKind
@@ -98,9 +99,15 @@ async def _registry(surface: Surface) -> Looked:
 
 async def _model_mount(surface: Surface) -> Looked:
     missing = await run_blocking(lambda: _missing(surface.plan.spec), deadline_s=DISK_S)
-    detail = "" if missing is None else f"{missing} is not there"
+    if missing is None:
+        return Looked(holds=True)
+    point = await run_blocking(lambda: awaited(missing), deadline_s=DISK_S)
+    disk = "" if point is None else f", and its disk is not mounted at {point}"
     return Looked(
-        holds=missing is None, detail=detail, hint="mount its disk, or correct the path in the rig file"
+        holds=False,
+        detail=f"{missing} is not there{disk}",
+        hint="correct the path in the rig file, or mount its disk" if point is None else f"mount {point}",
+        unexpected=point is None,
     )
 
 

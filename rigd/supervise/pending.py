@@ -42,6 +42,9 @@ def looked(status: Status, result: Looked, policy: Policy, now_s: float, jitter:
         return Decision(status=status)
     condition, kind = CONDITIONS[pending.what], status.failure.kind if status.failure is not None else ""
     mark = spent(kind, pending.what)
+    if result.unexpected:
+        soon_s = pending.since_s + policy.supervision.ladder.wait_path_s
+        pending = replace(pending, until_s=min(pending.until_s, soon_s))
     if not result.holds and now_s < pending.until_s:
         return _look_again(status, pending, result, now_s=now_s)
     if not result.holds:

@@ -374,6 +374,8 @@ class Looked:
     holds: bool
     detail: str = ""
     hint: str | None = None
+    unexpected: bool = False
+    """Whether nothing on this host means to bring it about, so that waiting long is of no use."""
 
 
 @dataclass(frozen=True, kw_only=True)

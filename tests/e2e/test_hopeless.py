@@ -48,6 +48,7 @@ def test_bad_flag_is_named_and_tried_once(rig):
 
 def test_missing_model_folder_is_named_and_tried_once(rig):
     rig.settings["engine"]["model"] = "/no/such/model"
+    rig.settings.setdefault("supervision", {}).setdefault("ladder", {})["wait_path_s"] = 3
 
     status = give_up(rig)
 

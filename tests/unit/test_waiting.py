@@ -47,11 +47,11 @@ def pass_time(now, seconds=0.0, policy=POLICY):
     return decide(now, Observation(), policy, now_s=NOW_S + seconds)
 
 
-def look(now, *, holds, seconds=0.0, detail="held by pid 7"):
+def look(now, *, holds, seconds=0.0, detail="held by pid 7", unexpected=False):
     """Let the look that is due begin, and end."""
     begun = pass_time(now, seconds)
     assert [type(action) for action in begun.actions] == [LookAt]
-    seen = Looked(holds=holds, detail=detail)
+    seen = Looked(holds=holds, detail=detail, unexpected=unexpected)
     return decide(begun.status, finished(seen, job=begun.actions[0].job), POLICY, now_s=NOW_S + seconds)
 
 
@@ -106,6 +106,17 @@ def test_wait_in_vain_is_given_up_with_what_was_waited_for():
 
     assert (decision.status.state, decision.status.gave_up) == (State.FAILED, GiveUp.WAITED)
     assert "waited 86400 s for the port to be free: held by pid 7" in decision.status.reason
+
+
+def test_folder_that_nothing_means_to_mount_is_waited_for_only_a_minute():
+    gone = ended(failure("hf_not_found", sentence="The model is not there.")).status
+    waiting = look(gone, holds=False, detail="/typo is not there", unexpected=True).status
+    assert waiting.pending.until_s == NOW_S + LADDER.wait_path_s
+
+    decision = look(waiting, holds=False, seconds=LADDER.wait_path_s + 1)
+
+    assert (decision.status.state, decision.status.gave_up) == (State.FAILED, GiveUp.WAITED)
+    assert "waited 60 s for the model's folder" in decision.status.reason
 
 
 def test_memory_that_is_not_released_leads_on_to_what_fits():
