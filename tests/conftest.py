@@ -80,6 +80,31 @@ def _skipped(config: pytest.Config) -> int:
     return len(reporter.stats.get("skipped", [])) if reporter is not None else 0
 
 
+# --- two at a time: `-n 2 --dist loadgroup` ---
+
+WHOLE_MACHINE = (
+    "tests/e2e/",
+    "tests/lab/test_budget_real.py",
+    "tests/lab/test_engine_arguments.py",
+    "tests/lab/test_parts.py",
+    "tests/lab/test_runtime_",
+)
+"""Tests that use what a machine has one of: the place for a real engine, its Docker daemon, its kernel's log."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep in one worker what needs the whole machine; of all else, a file's tests share what they started."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        whole = file.startswith(WHOLE_MACHINE) or (
+            file.startswith("tests/contract/") and "[real" in item.nodeid
+        )
+        item.add_marker(pytest.mark.xdist_group("machine" if whole else file))
+
+
 # --- plain ones ---
 
 
