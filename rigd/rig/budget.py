@@ -28,7 +28,7 @@ class Budget(Model):
     hit_rate: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of prompt tokens that are expected in the prefix cache; none: the expected case is not reckoned."""
     card: str | None = None
-    """Memory of each card, for a pool that is a share of it: a name such as `RTX 3090`, or GiB as CUDA reports them."""
+    """Memory of each card, for a pool that is a share of it: a name such as `RTX 3090`, or GiB as CUDA tells them."""
     weights: Size | None = None
     """Weights on each card, for such a pool; read from the model's files if left out and they are there."""
     activation: Size | None = None
