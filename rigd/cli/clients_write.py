@@ -120,7 +120,8 @@ def _doubts(
         )
     known = [endpoint.provider for endpoint in plan.endpoints]
     providers = CLIENTS[client].providers
-    left = stale(jsonc.parse(found.text).value, providers, plan.rig, known) if providers else ()
+    present = jsonc.parse(found.text).value
+    left = stale(present, providers, plan.rig, known, plan.model) if providers else ()
     return (*(str(one) for one in ignored[:MOST_UNREAD]), *left)
 
 

@@ -48,12 +48,11 @@ def codex(plan: Plan) -> tuple[ClientFile, ...]:
 
 
 def _key(plan: Plan, at: tuple[str, ...]) -> list[Setting]:
-    """Return how the key is found: by a variable, or by a command that prints it."""
+    """Return how the key is found: by a command that prints it. `env_key` and a command exclude each other."""
     if plan.key is None:
         return []
-    if plan.key.kind is KeyKind.ENV:
-        return [Setting(path=(*at, "env_key"), value=plan.key.where)]
+    words = ["printenv"] if plan.key.kind is KeyKind.ENV else ["head", "-n", "1"]
     return [
-        Setting(path=(*at, "auth", "command"), value="head"),
-        Setting(path=(*at, "auth", "args"), value=["-n", "1", plan.key.where]),
+        Setting(path=(*at, "auth", "command"), value=words[0]),
+        Setting(path=(*at, "auth", "args"), value=[*words[1:], plan.key.where]),
     ]

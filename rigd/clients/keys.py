@@ -133,15 +133,24 @@ def unread(text: str, client: str) -> tuple[Unread, ...]:
     return tuple(sorted(found, key=lambda one: (one.line, one.column)))
 
 
-def stale(present: object, providers: str, rig: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return providers that bear the rig's name and are of no channel any more."""
-    if not isinstance(present, Mapping) or not isinstance(present.get(providers), Mapping):
+def stale(present: object, providers: str, rig: str, known: Sequence[str], model: str) -> tuple[str, ...]:
+    """Return providers and models that bear the rig's name and are of no channel any more."""
+    there = present.get(providers) if isinstance(present, Mapping) else None
+    if not isinstance(there, Mapping):
         return ()
-    return tuple(
+    gone = [str(name) for name in there if str(name).startswith(f"{rig}-") and name not in known]
+    found = [
         f"{providers}.{name} is of no channel of '{rig}' any more: delete it if nothing uses it"
-        for name in present[providers]
-        if str(name).startswith(f"{rig}-") and name not in known
-    )
+        for name in gone
+    ]
+    for name in known:
+        models = there[name].get("models") if isinstance(there.get(name), Mapping) else None
+        others = [str(one) for one in models if one != model] if isinstance(models, Mapping) else []
+        found += [
+            f"{providers}.{name}.models.{one} is not what the engine serves ({model}): delete it"
+            for one in others
+        ]
+    return tuple(found)
 
 
 def _nodes(node: Node, path: Sequence[str], names: tuple[str, ...]) -> list[tuple[tuple[str, ...], Node]]:
