@@ -2,6 +2,7 @@
 
 import glob
 from pathlib import Path
+from typing import Any
 
 from paramiko import SSHConfig
 
@@ -18,7 +19,10 @@ def read(only: Path | None) -> SSHConfig:
                                                                    (SYSTEM_FILE, SYSTEM_FILE.parent)]  # fmt: skip
     for file, base in sources:
         # The first value that fits a host holds, so the user's file comes first.
-        config.parse(iter(_lines(file.expanduser(), base.expanduser(), depth=0)))  # type: ignore[arg-type]
+        lines: Any = iter(
+            _lines(file.expanduser(), base.expanduser(), depth=0)
+        )  # A file's lines, without the file.
+        config.parse(lines)
     return config
 
 
