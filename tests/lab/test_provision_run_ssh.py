@@ -1,20 +1,18 @@
 """Whole runs against a real box over ssh, as commands: twice, with a reboot, killed, locked out, timed."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import install
 import pytest
 from box import Box, booted
+from desks import Desk, desk_of
 from slow_link import slow_link
 
 pytestmark = pytest.mark.lab
@@ -73,57 +71,6 @@ SECRETS = """
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ran:
-    code: int
-    events: list[dict[str, Any]]
-    err: str
-    took_s: float
-
-    @property
-    def recap(self) -> dict[str, int]:
-        [counts] = self.events[-1]["hosts"].values()
-        return {word: number for word, number in counts.items() if number}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Desk:
-    """The laptop's side: a folder of playbooks, an inventory, a state folder."""
-
-    box: Box
-    folder: Path
-
-    def inventory(self, port: int) -> Path:
-        path = self.folder / f"hosts-{port}.ini"
-        key = self.box.key
-        path.write_text(
-            f"box ansible_host=127.0.0.1 ansible_port={port} ansible_user=root ansible_ssh_private_key_file={key}\n"
-        )
-        return path
-
-    def command(self, text: str, *more: str, port: int | None = None) -> list[str]:
-        playbook = self.folder / "site.yml"
-        playbook.write_text(text)
-        return [
-            sys.executable, "-m", "rigd.cli.main", "provision", "apply", str(playbook), "--accept-new", "--json",
-            "--inventory", str(self.inventory(port or self.box.port)), *more,
-        ]  # fmt: skip
-
-    @property
-    def environ(self) -> dict[str, str]:
-        return {**os.environ, "RIGD_STATE_DIR": str(self.folder / "state"), "HOME": str(self.folder)}
-
-    def apply(self, text: str, *more: str, port: int | None = None) -> Ran:
-        began_s = time.monotonic()
-        done = subprocess.run(
-            self.command(text, *more, port=port), env=self.environ, capture_output=True, text=True, timeout=300,
-            check=False,
-        )  # fmt: skip
-        took_s = time.monotonic() - began_s
-        events = [json.loads(line) for line in done.stdout.splitlines()]
-        return Ran(code=done.returncode, events=events, err=done.stderr, took_s=took_s)
-
-
 @pytest.fixture(scope="module")
 def machine(need_parts: Callable[..., None]) -> Iterator[Box]:
     need_parts("box")
@@ -137,8 +84,7 @@ def machine(need_parts: Callable[..., None]) -> Iterator[Box]:
 
 @pytest.fixture
 def desk(machine: Box, tmp_path: Path) -> Iterator[Desk]:
-    (tmp_path / ".ssh").mkdir(mode=0o700)
-    yield Desk(box=machine, folder=tmp_path)
+    yield desk_of(machine, tmp_path)
     machine.run("rm -rf /srv/*")
 
 
