@@ -114,7 +114,8 @@ class Engines:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        take_turn(process.pid, LAST)
+        if self.kind == "real":
+            take_turn(process.pid, LAST)
         return process, log
 
     def start(self) -> Engine:

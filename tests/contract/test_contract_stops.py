@@ -26,7 +26,7 @@ async def test_killed_core_fails_health_at_once_and_ends_the_server_with_code_0(
     async def failing() -> bool:
         return (await client.health(ASK_S)).kind is HealthKind.FAILING
 
-    await wait_until(failing, 2)
+    await wait_until(failing, 10)
     health = await client.health(ASK_S)
     answer = await client.complete("Are you there?", 2, ASK_S)
     code = await until_exit(engine, wait_until)
@@ -35,7 +35,7 @@ async def test_killed_core_fails_health_at_once_and_ends_the_server_with_code_0(
     assert answer.kind is AnswerKind.HTTP_ERROR
     assert answer.status == 500
     assert code == 0
-    assert time.monotonic() - killed_s < 10
+    assert time.monotonic() - killed_s < 30  # 3 s on a machine with nothing else to do
     assert "EngineDeadError: EngineCore encountered an issue." in engine.log.read_text(errors="replace")
 
 
