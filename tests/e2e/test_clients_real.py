@@ -22,8 +22,8 @@ CHANNELS = {
     "coder": {"context": 14000, "output": 256, "parallel": 2},
     "utility": {"context": 12000, "output": 128, "parallel": 2},
 }
-SMALL_CONTEXT = 9000
-"""Of `primary` on the real engine, whose tokens are longer, and which reads on a CPU."""
+SMALLER = 0.45
+"""Share of the contexts on the real engine, whose tokens are longer, and which reads on a CPU."""
 MOST_TURNS = 8
 PROJECT_PATH = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 RUN_DEADLINE_S = 240
@@ -38,7 +38,8 @@ def rig(request, make_rig, need_parts):
     made.settings["prefixes"] = []
     made.settings["channels"] = [{"name": name, **rest} for name, rest in CHANNELS.items()]
     if made.faults is None:
-        made.settings["channels"][0]["context"] = SMALL_CONTEXT
+        for channel in made.settings["channels"]:
+            channel["context"] = round(channel["context"] * SMALLER)
         made.settings["supervision"]["stall_deadline_s"] = 120
     made.settings["engine"]["arguments"] |= {
         "max_model_len": 32768,
