@@ -154,7 +154,7 @@ def test_another_day_in_opencodes_prompt_is_named_with_its_block_and_cost(rig, h
     assert found["read_again_tokens"] > 0
 
 
-def test_opencode_sums_up_before_a_conversation_outgrows_its_channel(rig, home, free_port):
+def test_opencode_sums_up_a_conversation_that_has_filled_its_channel(rig, home, free_port):
     folder = Path(home["HOME"]) / ".config/opencode"
     written("opencode", rig.path, folder, home, "--host", f"http://127.0.0.1:{free_port}")
     question = "Remember: " + " ".join(f"item {n} precedes {n * 7919 % 10007}." for n in range(LINES))
