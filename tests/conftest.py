@@ -80,7 +80,7 @@ def _skipped(config: pytest.Config) -> int:
     return len(reporter.stats.get("skipped", [])) if reporter is not None else 0
 
 
-# --- two at a time: `-n 2 --dist loadgroup` ---
+# --- two at a time: `-n 2 --dist loadscope` ---
 
 WHOLE_MACHINE = (
     "tests/e2e/",
@@ -92,17 +92,18 @@ WHOLE_MACHINE = (
 """Tests that use what a machine has one of: the place for a real engine, its Docker daemon, its kernel's log."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep in one worker what needs the whole machine; of all else, a file's tests share what they started."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        whole = file.startswith(WHOLE_MACHINE) or (
-            file.startswith("tests/contract/") and "[real" in item.nodeid
-        )
-        item.add_marker(pytest.mark.xdist_group("machine" if whole else file))
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  (only where two workers are asked for)
+
+    class ByMachine(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, name = nodeid.partition("::")
+            real = file.startswith("tests/contract/") and "[real" in name
+            return "machine" if real or file.startswith(WHOLE_MACHINE) else file
+
+    return ByMachine(config, log)
 
 
 # --- plain ones ---
