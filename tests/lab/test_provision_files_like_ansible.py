@@ -158,8 +158,8 @@ CASES = [
     case("get-url-file", "get_url", {"f": "x"}, url="file://F/f", dest="F/g", mode="0600"),
     case("get-url-checksum-wrong", "get_url", {"f": "x"}, url="file://F/f", dest="F/g", checksum="sha256:00"),
 ]  # fmt: skip
-FORETOLD = {("unarchive", "check"), ("get_url", "check")}
-"""What check mode foretells here, and Ansible leaves open."""
+FORETOLD = {("unarchive", "check"), ("get_url", "check"), ("copy-no-parent", "check")}
+"""What check mode foretells here, and Ansible leaves open: in it, a folder may be one that a task before makes."""
 ROUNDS = ("check", "first", "second")
 
 
@@ -274,7 +274,7 @@ def test_file_module_does_what_ansibles_does(one: Case, theirs, tmp_path, reques
     )
 
     for turn in ROUNDS:
-        if (one.module, turn) in FORETOLD:
+        if {(one.module, turn), (name, turn)} & FORETOLD:
             continue
         work = engine.Work(
             id=turn, module=module.names[0], arguments=arguments, check=turn == "check", diff=True

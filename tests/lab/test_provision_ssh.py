@@ -433,10 +433,9 @@ def test_a_megabyte_over_50_ms_takes_less_than_a_second(ground, reach):
 # --- what is known of it ---
 
 
-def test_facts_are_the_same_as_ansible_s(ground, reach):
-    ansible = Path(sys.executable).with_name("ansible")
-    if not ansible.exists():
-        pytest.skip("no ansible beside this Python")
+def test_facts_are_the_same_as_ansible_s(ground, reach, need_parts):
+    need_parts("peers")
+    ansible = install.default_folder() / "peers/bin/ansible"
     inventory = (
         f"box ansible_host=127.0.0.1 ansible_port={ground.box.port} ansible_user=easy "
         f"ansible_ssh_private_key_file={ground.box.key} ansible_python_interpreter=/usr/bin/python3 "
