@@ -143,7 +143,7 @@ def test_a_wrong_package_is_told(bad):
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        (("E: Release file for http://deb.debian.org/debian/InRelease is not valid yet (invalid for another"
+        (("E: Release file for http://mirror.example/debian/InRelease is not valid yet (invalid for another"
          " 3h 2min 8s). Updates"), "the clock of the box is behind"),
         ("E: Release file for http://mirror/InRelease is expired (invalid since 3d)", "its mirror is stale"),
         ("E: Conflicting values set for option Signed-By regarding source https://nvidia.github.io/ /: a != b",
@@ -151,7 +151,7 @@ def test_a_wrong_package_is_told(bad):
         ("W: GPG error: http://x InRelease: signatures couldn't be verified: NO_PUBKEY A4B469963BF863CC",
          "no key A4B469963BF863CC"),
         ("E: The repository 'http://x bookworm Release' does not have a Release file.", "no signed Release file"),
-        ("W: Failed to fetch http://x  Temporary failure resolving 'deb.debian.org'", "deb.debian.org cannot be"),
+        ("W: Failed to fetch http://x  Temporary failure resolving 'mirror.example'", "mirror.example cannot be"),
         ("W: Failed to fetch http://x  Could not connect to 127.0.0.1:9 (127.0.0.1). - (111)", "cannot be reached"),
         ("E: You don't have enough free space in /var/cache/apt/archives/.", "full at /var/cache/apt/archives"),
         ("dpkg: error: failed to write (No space left on device)", "the disk of the box is full"),
