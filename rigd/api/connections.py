@@ -4,19 +4,18 @@ uvicorn's own server takes over signals, wakes ten times a second and configures
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
 from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import Server
 
+from rigd.adapters.quiet_server import QuietServer
 from rigd.api.access import Caller
 
 SO_PEERGROUPS = 59
@@ -63,27 +62,6 @@ class PeerProtocol(H11Protocol):
     def _cut_if_silent(self) -> None:
         if self.scope is None:  # uvicorn types it as never None; it is, until the first head is whole.
             self.transport.abort()  # type: ignore[unreachable]
-
-
-class QuietServer(Server):
-    """uvicorn's server as a guest in somebody else's loop: only `stop` stops it."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        """Close the listeners and end."""
-        self.should_exit = True
-        self._stop.set()
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self._stop.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 def make_server(app: Any, *, shutdown_s: int) -> QuietServer:

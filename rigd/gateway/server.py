@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import uvicorn
 
+from rigd.adapters.quiet_server import QuietServer
 from rigd.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -42,7 +43,7 @@ def listen(port: int) -> socket.socket:
 @contextlib.asynccontextmanager
 async def serving(app: Any, listener: socket.socket) -> AsyncIterator[str]:
     """Serve `app` while the block runs; gives the address, such as `http://127.0.0.1:8123`."""
-    server = _Guest(
+    server = QuietServer(
         uvicorn.Config(
             app,
             http="h11",
@@ -65,23 +66,3 @@ async def serving(app: Any, listener: socket.socket) -> AsyncIterator[str]:
         server.stop()
         await task
         listener.close()
-
-
-class _Guest(uvicorn.Server):
-    """uvicorn's server without its signal handlers and its clock; only `stop` stops it."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stop.set()
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self._stop.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
