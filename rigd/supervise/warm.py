@@ -69,16 +69,6 @@ def with_tail(prefix: PrefixRequest, model: str, number: int) -> dict[str, Any]:
     }
 
 
-def common_tokens(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """Return how many tokens two prompts share from the left: the length of the prefix in tokens."""
-    shared = 0
-    for left, right in zip(first, second, strict=False):
-        if left != right:
-            break
-        shared += 1
-    return shared
-
-
 def cacheable_tokens(prefix_tokens: int, block_size: int | None, *, speculative: bool) -> int:
     """Return how many tokens of a prefix the engine can find cached at best.
 

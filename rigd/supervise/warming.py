@@ -16,6 +16,7 @@ from typing import Any
 
 from rigd.adapters.vllm import AnswerKind, ChatAnswer, Counters, VllmClient
 from rigd.errors import UsageError
+from rigd.prefix.hits import shared_length
 from rigd.rig.schema import Prefix, Rig
 from rigd.supervise import warm
 from rigd.supervise.live import Board, Live
@@ -90,7 +91,7 @@ class Warmer:
         """Return the prefix's length: what the engine's own tokenizer makes of two prompts with other tails."""
         bodies = [warm.with_tail(request, self._served_model, next(self._numbers)) for _ in range(2)]
         first, second = [await client.tokenize(body, TOKENIZE_TIMEOUT_S) for body in bodies]
-        return 0 if first is None or second is None else warm.common_tokens(first, second)
+        return 0 if first is None or second is None else shared_length(first, second)
 
     async def _wait_for_idle(self, client: VllmClient) -> None:
         deadline_s = time.monotonic() + self._rig.warm.wait_for_idle_s

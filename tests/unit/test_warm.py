@@ -3,6 +3,7 @@
 import pytest
 from supervise import NOW_S, State, load, proved, status, vitals
 
+from rigd.prefix.hits import shared_length
 from rigd.rig.schema import Warm
 from rigd.supervise import warm
 
@@ -66,8 +67,8 @@ def test_proof_is_the_target_share_or_all_that_can_be_cached():
 
 
 def test_common_tokens_is_the_length_of_the_shared_beginning():
-    assert warm.common_tokens((1, 2, 3, 4), (1, 2, 9, 4)) == 2
-    assert warm.common_tokens((1, 2), (1, 2, 3)) == 2
+    assert shared_length((1, 2, 3, 4), (1, 2, 9, 4)) == 2
+    assert shared_length((1, 2), (1, 2, 3)) == 2
 
 
 def test_first_mark_is_kept_and_hits_lost_need_enough_questions():
