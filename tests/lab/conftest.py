@@ -2,6 +2,8 @@
 
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +33,22 @@ def own_wheel_kept(tmp_path_factory) -> Path:
     kept = tmp_path_factory.mktemp("wheel") / made.name
     shutil.copy(made, kept)
     return kept
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """Give rigd as the wheel that pip makes of the project."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "-w",
+        str(folder),
+        str(install.PROJECT),
+    ]
+    subprocess.run(command, check=True)
+    return next(folder.glob("rigd-*.whl"))

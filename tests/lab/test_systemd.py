@@ -2,8 +2,6 @@
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -49,14 +47,6 @@ engine:
   model: some/model
   docker: {image: "vllm/vllm-openai:v0.32.0", container: strict}
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(PROJECT)]
-    subprocess.run(command, check=True)
-    return next(folder.glob("rigd-*.whl"))
 
 
 @pytest.fixture(scope="module")

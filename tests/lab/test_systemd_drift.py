@@ -55,14 +55,6 @@ print(peer.makefile().readline().strip())
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(PROJECT)]
-    subprocess.run(command, check=True)
-    return next(folder.glob("rigd-*.whl"))
-
-
-@pytest.fixture(scope="module")
 def box(nspawn_box, wheel):
     """Install rigd and its units in the box; the daemon serves the double as user rigd."""
     box = nspawn_box

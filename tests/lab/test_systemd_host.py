@@ -2,8 +2,6 @@
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,14 +57,6 @@ peer.connect("/run/rigd-host.sock")
 peer.sendall(sys.argv[1].encode() + b"\\n")
 print(peer.makefile().readline().strip())
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(PROJECT)]
-    subprocess.run(command, check=True)
-    return next(folder.glob("rigd-*.whl"))
 
 
 @pytest.fixture(scope="module")
