@@ -165,14 +165,29 @@ def test_what_could_not_be_done_is_told_until_it_is_mended(trouble: dict[str, Ev
 
 
 def test_lock_that_is_let_go_is_waited_for_and_its_holder_told(troubled: Desk) -> None:
-    lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
-    hold = f'systemd-run -q --unit=holder python3 -c "import fcntl, time; {lock}; time.sleep(4)"; sleep 0.5'
-    troubled.box.run(hold)
+    lock = (
+        "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); open('/run/held', 'w')"
+    )
+    until_told = "for _ in range(600): os.path.exists('/run/told') and exit(); time.sleep(0.1)"
+    source = f"import fcntl, os, time\n{lock}\n{until_told}\n"
+    troubled.box.put("/srv/holder.py", source)
+    troubled.box.run(
+        "systemd-run -q --unit=holder python3 /srv/holder.py; until test -e /run/held; do sleep 0.1; done"
+    )
+    playbook = "- hosts: all\n  tasks:\n    - {name: package, apt: {name: rigd-config}}\n"
 
-    ran = troubled.apply("- hosts: all\n  tasks:\n    - {name: package, apt: {name: rigd-config}}\n")
+    told, last = "", {}
+    command = troubled.command(playbook)
+    with subprocess.Popen(command, env=troubled.environ, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        for line in running.stdout:
+            last = json.loads(line)
+            if not told and last["event"] == "progress" and "lock" in last["text"]:
+                told = last["text"]
+                troubled.box.run("touch /run/told")
 
-    assert ran.recap == {"ok": 1, "changed": 1}
-    assert any("python3" in event.get("text", "") for event in ran.events if event["event"] == "progress")
+    assert "python3" in told
+    assert [counts["changed"] for counts in last["hosts"].values()] == [1]
 
 
 @pytest.mark.parametrize("wish", WISHES)
