@@ -9,9 +9,10 @@ Both are jobs: a daemon that is killed while one runs begins it again, and neith
 from dataclasses import replace
 
 from rigd.supervise.conditions import CONDITIONS, look_s
-from rigd.supervise.failing import go_on, wait_s
+from rigd.supervise.failing import go_on
 from rigd.supervise.ladder import Move, spent
 from rigd.supervise.moves import Policy, launch, moved, with_job
+from rigd.supervise.rungs import wait_s
 from rigd.supervise.state import (
     Decision,
     Entry,

@@ -157,6 +157,7 @@ def test_start_that_fails_with_the_raise_takes_it_back_and_doubles_the_stretch()
 
     assert (decision.status.overlay, decision.status.trials_failed, decision.status.too_high) == ((), 1, 16)
     assert decision.status.failures == ()
+    assert decision.status.reason.startswith("with max_num_seqs 10 -> 16, beyond the wish, it failed")
 
 
 # The fold.
