@@ -8,6 +8,8 @@ from rigd.prefix.finding import Level
 
 CUE_CHARACTERS = 48
 """How far before a part a word may stand that says what it is."""
+LONGEST_LINK = 200
+"""How far before a part the address may begin that it stands in."""
 LONGEST_TEXT = 80
 """Most characters of a part that are shown."""
 
@@ -15,8 +17,16 @@ _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?"
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6}\.?,?"
 _CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
 _ZONE = r"(?:\s?(?:Z|UTC|GMT|[A-Z]{3,4}|[+-]\d\d:?\d\d)\b)?"
-_ISO_DAY = r"(?:19|20)\d\d-(?:0\d|1[0-2])-(?:[0-2]\d|3[01])"
-_PATH_END = r"[^\s\"'`<>|)\]},;]*"
+_ISO_DAY = r"(?:19|20)\d\d(?:-(?:0\d|1[0-2])-|/(?:0\d|1[0-2])/)(?:[0-2]\d|3[01])"
+_DAY_NUMBER = r"\d{1,2}(?:st|nd|rd|th|\.)?"
+_WORDED_DAY = (
+    rf"(?:{_DAY}\s+)?(?:{_MONTH}\s+{_DAY_NUMBER},?\s+20\d\d"
+    rf"|{_DAY_NUMBER}(?:\s+of\s+|[\s-]){_MONTH},?[\s-]20\d\d)"
+)
+_NUMBERED_DAY = r"(?:0?[1-9]|1[0-2]|[12]\d|3[01])[/.](?:0?[1-9]|1[0-2]|[12]\d|3[01])[/.]20\d\d"
+_WEEKDAY = r"(?i:(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+_PATH_END = r"[^\s\"'`<>|)\]},;]{0,200}"
+_TEMPORARY = r"(?<![\w.])/(?:private/)?(?:tmp|var/tmp|var/folders|run/user|dev/shm)/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,37 +60,52 @@ def _part(
     return Part(kind=kind, pattern=re.compile(pattern), why=why, advice=advice, level=level, cue=words)
 
 
-_NOW = "today|now|date|time|current|currently|as of|datetime|timestamp|generated|updated|started"
+_EXAMPLE = re.compile(r"\b(?:e\.g\.|example|for instance|such as|format|look(?:s|ing)? like)", re.IGNORECASE)
+"""Words before a part that make it an example: it stands there the same every day."""
+_LINK = re.compile(r"https?://(?!localhost|127\.)\S*$")
+"""An address on the net that a part stands in: somebody pasted it once."""
+_NOW = "today|now|date|time|current|currently|datetime|timestamp|generated|updated|started|uptime|it's the|it is the"
 _LAST = "move it into the last user message"
 
 PARTS: tuple[Part, ...] = (
     _part(
         "placeholder",
         r"\{\{[^{}\n]{0,40}?(?i:date|time|now|cwd|pwd|uuid|random|session|user|host|branch|git)[^{}\n]{0,40}?\}\}"
-        r"|\$\{?(?i:[A-Z_]*(?:DATE|TIME|NOW|CWD|PWD|UUID|RANDOM|SESSION|USER|HOSTNAME|BRANCH)[A-Z_]*)\}?(?![\w])"
-        r"|\$\((?:date|pwd|hostname|uuidgen|git|whoami|ls|uname)\b[^)\n]{0,80}\)",
+        r"|\$\{?(?i:(?:[A-Z]+_)*(?:DATE(?:TIME)?|TIME(?:STAMP)?|NOW|CWD|PWD|UUID|RANDOM|SESSION(?:_ID)?|USER(?:NAME)?"
+        r"|HOSTNAME|BRANCH))\}?(?!\w)"
+        r"|\$\((?:date|pwd|hostname|uuidgen|git|whoami|ls|uname)\b[^)\n]{0,80}\)"
+        r"|(?<![\w/{$])\{(?i:(?:current_?|todays?_?)?(?:date_?time|date|time(?:stamp)?)|now|today|cwd)\}(?!\})"
+        r"|%(?:DATE|TIME|CD|USERNAME|COMPUTERNAME|RANDOM)%",
         "what replaces it differs between sessions",
         f"leave it out of the shared text, or {_LAST}",
     ),
     _part(
         "timestamp",
         rf"\b{_ISO_DAY}[T ]{_CLOCK}{_ZONE}"
+        rf"|\b(?:{_WORDED_DAY}|{_NUMBERED_DAY}),?\s+(?:at\s+)?{_CLOCK}{_ZONE}"
         rf"|\b{_DAY}\s+{_MONTH}\s+\d{{1,2}}\s+{_CLOCK}(?:\s+[A-Z]{{3,5}})?(?:\s+20\d\d)?"
-        rf"|\b{_DAY}\s+\d{{1,2}}\s+{_MONTH}\s+20\d\d\s+{_CLOCK}{_ZONE}",
+        rf"|\b{_DAY}\s+\d{{1,2}}\s+{_MONTH}\s+{_CLOCK}(?:\s+[A-Z]{{3,5}})?(?:\s+20\d\d)?"
+        r"|\b20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])[T_-](?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?Z?\b",
         "it is another one in every request or start",
         f"leave it out, or {_LAST}",
     ),
     _part(
         "date",
-        rf"\b(?:{_DAY}\s+)?{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+20\d\d\b"
-        rf"|\b(?:{_DAY}\s+)?\d{{1,2}}(?:st|nd|rd|th|\.)?\s+{_MONTH},?\s+20\d\d\b"
+        rf"\b{_WORDED_DAY}\b"
         rf"|\b{_DAY}\s+{_MONTH}\s+\d{{1,2}}(?:\s+20\d\d)?\b"
         rf"|\b{_ISO_DAY}\b"
-        r"|\b(?:0?[1-9]|1[0-2]|[12]\d|3[01])[/.](?:0?[1-9]|1[0-2]|[12]\d|3[01])[/.]20\d\d\b",
+        rf"|\b{_NUMBERED_DAY}\b"
+        r"|\b20\d\d\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日",
         "it changes at midnight, and the whole prompt behind it is read again",
         f"leave it out, or {_LAST}",
         level=Level.NOTE,
         cue=_NOW,
+    ),
+    _part(
+        "date",
+        rf"\b(?i:(?:today|it)(?:'s| is)(?: an?)?|day(?: of the week)?(?: is|:|=))\s*{_WEEKDAY}\b",
+        "it changes at midnight, and the whole prompt behind it is read again",
+        f"leave it out, or {_LAST}",
     ),
     _part(
         "time",
@@ -100,13 +125,15 @@ PARTS: tuple[Part, ...] = (
         "id",
         r"\b(?:req|request|msg|message|call|chatcmpl|toolu|ses|sess|session|run|trace|span|thread|conv|task|job)"
         r"[-_](?=[A-Za-z0-9]*\d)[A-Za-z0-9]{6,}\b"
-        r"|\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b",
+        r"|\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b"
+        r"|\b(?i:nonce|(?:session|request|trace|correlation|conversation|thread|run|span|job|task)[ _-]?id)"
+        r"[\"']?\s*[:=]\s*[\"']?(?=[\w+/=-]{0,64}\d)[A-Za-z0-9_+/=-]{6,}",
         "it is another one in every session or request",
         "leave it out, or put it into the last user message",
     ),
     _part(
         "unix time",
-        r"(?<![\w.])1[5-9]\d{8}(?:\d{3})?(?![\w.])",
+        r"(?<![\w.])1[5-9]\d{8}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?(?!\w|\.\d)",
         "it is another one in every request",
         f"leave it out, or {_LAST}",
     ),
@@ -120,18 +147,31 @@ PARTS: tuple[Part, ...] = (
     ),
     _part(
         "counter",
-        r"\b(?i:request|turn|session|build|attempt|iteration|message|pid|process|run|ticket)\s*"
-        r"(?i:#|no\.|number|id|count|:|=)\s*[:=]?\s*#?\d+\b"
+        r"(?<!pull )(?<!merge )\b(?i:request|turn|session|build|attempt|iteration|message|run|ticket)[ \t]*"
+        r"(?i:#|no\.|number|id|count|:)[ \t]*[:=]?[ \t]*#?\d+\b"
+        r"|\b(?i:pid[ \t]*[:=]?[ \t]*\d+|(?:turn|message|request|attempt|iteration)\s+\d+\s+of\s+\d+)\b"
+        r"|\b(?i:tokens?|messages?|turns?|requests?|context|budget)(?i:\s+(?:left|remaining|used))?\s*[:=]?\s*"
+        r"\d[\d,.]*(?:\s?[%kKM])?\s+(?i:left|remaining|used)\b"
+        r"|\b(?i:tokens?|messages?|turns?|requests?|context|budget)\s+(?i:left|remaining|used)\s*[:=]\s*\d[\d,.]*"
+        r"|\b(?i:load average)\s*[:=]?\s*\d[^\n]{0,40}"
         r"|\b(?:localhost|127\.0\.0\.1):(?:[3-6]\d{4})\b",
         "it counts on between requests or starts",
         "leave it out, or put it into the last user message",
     ),
     _part(
         "temporary path",
-        rf"(?<![\w.])/(?:private/)?(?:tmp|var/tmp|var/folders|run/user|dev/shm)/{_PATH_END}"
+        rf"{_TEMPORARY}(?={_PATH_END}(?:\d|\btmp[._\w])){_PATH_END}"
         r"|\b[A-Za-z]:\\Users\\[^\s\"']+\\Temp\\[^\s\"']*",
         "temporary folders get another name at every start",
         "leave it out, or name it in the last user message",
+    ),
+    _part(
+        "temporary path",
+        rf"{_TEMPORARY}(?=\w){_PATH_END}",
+        "temporary folders often get another name at every start",
+        "leave it out, or name it in the last user message",
+        level=Level.NOTE,
+        cue="working directory|cwd|workspace",
     ),
     _part(
         "absolute path",
@@ -144,9 +184,17 @@ PARTS: tuple[Part, ...] = (
     ),
     _part(
         "repository state",
-        r"(?im:^\W{0,4}(?:git ?status|current branch|recent commits|uncommitted changes)\b[^\n]{0,80})",
+        r"(?im:^\W{0,4}(?:git ?status|current branch|recent commits|uncommitted changes)\b[^\n:]{0,20}:[^\n]{0,80})"
+        r"|(?m:^\W{0,4}On branch \S{1,80})",
         "it changes with every commit and every edited file",
         "put it into the last user message, or let the model ask git",
+    ),
+    _part(
+        "machine",
+        r"(?im:^\W{0,4}(?:host ?name|user ?name|ip(?: address)?|kernel|machine(?: id| name)?)\s*[:=]\s*[^\n]{1,60})",
+        "it differs between users and boxes: they cannot share what stands behind it",
+        "leave it out, or put it behind everything that is shared",
+        level=Level.NOTE,
     ),
 )
 """Kinds of moving parts; where two would match, the upper one counts."""
@@ -181,11 +229,11 @@ def _of_kind(part: Part, text: str) -> Iterator[Moving]:
 
 
 def _level(part: Part, text: str, start: int) -> Level:
-    if part.cue is None:
-        return part.level
-    line = text.rfind("\n", 0, start) + 1
+    line = text.rfind("\n", max(0, start - LONGEST_LINK), start) + 1
     before = text[max(line, start - CUE_CHARACTERS) : start]
-    return Level.WARNING if part.cue.search(before) else part.level
+    if _EXAMPLE.search(before) or _LINK.search(text[max(line, start - LONGEST_LINK) : start]):
+        return Level.NOTE
+    return Level.WARNING if part.cue is not None and part.cue.search(before) else part.level
 
 
 def _covered(one: Moving, found: list[Moving]) -> bool:
