@@ -7,7 +7,7 @@ come from the decision that took them.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rigd import log
@@ -37,6 +37,8 @@ TICK_S = 0.5
 """Longest pause between two decisions, in seconds: deadlines are noticed this late at most."""
 QUEUE_LIMIT = 1000
 """Observations that may wait; a full queue drops probe results first, never a job's end or an exit."""
+AGAIN_S = TICK_S
+"""Pause before an exit or a job's end whose decision failed is decided once more, in seconds."""
 REPLY_DEADLINE_S = 900.0
 """Longest wait for the answer to a request, in seconds (a parser check may take minutes)."""
 
@@ -80,7 +82,7 @@ class Supervisor:
         self._effects = effects
         self._now = now
         self._jitter = jitter
-        self._queue: asyncio.Queue[Observation] = asyncio.Queue()
+        self._queue: asyncio.Queue[_News] = asyncio.Queue()
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._requests = 0
         self._changed = asyncio.Event()
@@ -91,7 +93,7 @@ class Supervisor:
         probe = any((observation.sample, observation.canary, observation.gpu_free_mib is not None))
         if probe and self._queue.qsize() >= QUEUE_LIMIT:
             return
-        self._queue.put_nowait(observation)
+        self._queue.put_nowait(_News(observation=observation))
 
     async def request(
         self,
@@ -134,13 +136,13 @@ class Supervisor:
         """Apply the first decision, then decide for ever; end by cancellation."""
         await self._apply(first)
         while True:
-            observation = Observation()
+            news = _News(observation=Observation())
             # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with its result.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
-                    observation = await self._queue.get()
+                    news = await self._queue.get()
             self.beat_s = self._now()
-            await self._apply(self._decide(observation))
+            await self._apply(self._decide(news))
 
     def _pause_s(self) -> float:
         """Return how long to wait for news: until the next try is due, where one is, and a tick at most."""
@@ -149,18 +151,29 @@ class Supervisor:
             return TICK_S
         return min(TICK_S, max(LEAST_PAUSE_S, due_s - self._now()))
 
-    def _decide(self, observation: Observation) -> Decision:
+    def _decide(self, news: "_News") -> Decision:
+        observation = news.observation
         try:
             return decide(self.status, observation, self.policy, now_s=self.beat_s, jitter=self._jitter())
         except Exception as error:  # noqa: BLE001  (nothing may end the loop)
             # A bug in a decision must not leave the box unattended: the status stays, the next look decides.
-            self._log.exception("decision failed", observation=str(observation)[:500])
+            self._log.exception("decision failed", observation=str(observation)[:500], again=news.again)
             text = f"a decision failed: {type(error).__name__}: {error}"
+            if observation.told_once:
+                text = f"{text}; {self._keep(news)}"
             request = observation.request
             reply = () if request is None else (Reply(request=request.id, ok=False, message=text),)
             return Decision(
                 status=self.status, entries=(Entry(kind="internal-error", message=text),), replies=reply
             )
+
+    def _keep(self, news: "_News") -> str:
+        """Have news that nobody tells a second time decided once more, a little later; return what comes of it."""
+        if news.again:
+            return "what was seen is dropped, and the probes and deadlines have to find it"
+        again = replace(news, again=True)
+        asyncio.get_running_loop().call_later(AGAIN_S, self._queue.put_nowait, again)
+        return "what was seen is decided once more"
 
     async def _apply(self, decision: Decision) -> None:
         before = _kept(self.status)
@@ -194,6 +207,15 @@ class Supervisor:
             self._effects.attend(self.status)
         except Exception:  # noqa: BLE001  (nothing may end the loop)
             self._log.exception("the engine cannot be attended to", state=str(self.status.state))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _News:
+    """An observation that waits for its decision."""
+
+    observation: Observation
+    again: bool = False
+    """Whether a decision about it has failed before."""
 
 
 def _kept(status: Status) -> Status:

@@ -420,6 +420,11 @@ class Observation:
     gpu_free_mib: float | None = None
     """Memory free on the fullest card of the engine."""
 
+    @property
+    def told_once(self) -> bool:
+        """Whether nobody says it again: an end. Probes come anew, and who asks is answered."""
+        return any((self.finished, self.exited, self.seen))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:

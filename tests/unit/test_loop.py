@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 
 import pytest
-from supervise import ENGINE, NOW_S, POLICY, finished, sampled, status
+from supervise import ENGINE, NOW_S, POLICY, exited, finished, sampled, status
 
+from rigd.supervise import loop
 from rigd.supervise.loop import QUEUE_LIMIT, Supervisor
 from rigd.supervise.state import Decision, Launch, LaunchDone, RequestKind, State
 
@@ -15,6 +16,7 @@ class Script:
 
     def __init__(self):
         self.log = []
+        self.told = []
         self.fail_at = None
 
     def begin(self, action):
@@ -28,6 +30,7 @@ class Script:
     async def persist(self, seen, entries):
         job = seen.job.kind if seen.job is not None else None
         self.log.append(f"persist {seen.state} {job}")
+        self.told += [entry.message for entry in entries if entry.kind == "internal-error"]
 
     policy = POLICY
 
@@ -91,6 +94,47 @@ async def test_decision_that_fails_leaves_the_status_and_answers_the_request(run
 
     assert (reply.ok, supervisor.status) == (False, before)
     assert "ZeroDivisionError" in reply.message
+
+
+@pytest.fixture
+def broken_decisions(monkeypatch):
+    """Give a list: so many of the next decisions about an end fail as it has items."""
+    left, real = [], loop.decide
+
+    def sometimes(now, seen, *args, **more):
+        if left and seen.told_once:
+            left.pop()
+            raise ZeroDivisionError("bug")
+        return real(now, seen, *args, **more)
+
+    monkeypatch.setattr(loop, "decide", sometimes)
+    monkeypatch.setattr(loop, "AGAIN_S", 0.01)
+    return left
+
+
+async def test_exit_that_meets_a_failing_decision_is_decided_once_more(running, broken_decisions, wait_until):
+    """Its watcher has ended, and a dead engine's probes need three failures: the exit must not be lost."""
+    supervisor, script = running
+    supervisor.status = status(State.READY)
+    broken_decisions.append("once")
+
+    supervisor.observe(exited(137))
+
+    await wait_until(lambda: supervisor.status.state is State.STOPPING)
+    assert supervisor.status.failure.exit.code == 137
+    assert script.told == ["a decision failed: ZeroDivisionError: bug; what was seen is decided once more"]
+
+
+async def test_end_that_fails_twice_is_dropped_and_said(running, broken_decisions, wait_until):
+    supervisor, script = running
+    supervisor.status = before = status(State.READY)
+    broken_decisions.extend(["once", "again"])
+
+    supervisor.observe(exited(137))
+
+    await wait_until(lambda: len(script.told) == 2)
+    assert (supervisor.status.state, supervisor.status.job) == (before.state, before.job)
+    assert script.told[1].endswith("is dropped, and the probes and deadlines have to find it")
 
 
 async def test_action_that_cannot_begin_does_not_end_the_loop(running):
