@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,11 +105,19 @@ async def _linted(
     cache, known_rate = assumed(rate=rate, block=block)
     tokens: dict[str, tuple[int, ...]] = {}
     notice = ""
+    if len(sources.requests) > MOST_REQUESTS:
+        notice = f"of {len(sources.requests):,} requests the first {MOST_REQUESTS} are compared"
     if target is not None:
         answers = await ask(target, rate=rate, block=block)
         cache, known_rate = answers.cache, answers.rate
         if answers.reachable:
-            tokens = await tokenized(answers.target, sources.requests[:MOST_REQUESTS])
+            asked = sources.requests[:MOST_REQUESTS]
+            tokens = await tokenized(answers.target, asked)
+            if without := len(asked) - len(tokens):
+                notice = (
+                    f"the engine at {target.base_url} gave no tokens of {without} of {len(asked)} requests: "
+                )
+                notice += "those are counted from the text"
         else:
             notice = f"the engine at {target.base_url} does not answer: tokens are counted from the text"
     findings = (
@@ -132,15 +141,13 @@ async def _linted(
 
 
 def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Return each finding once: a sequence of requests has the same system prompt in every one of them."""
-    seen: dict[tuple[str, str, int, str], Finding] = {}
+    """Return what is found at a place once: a sequence of requests brings the same system prompt again and again."""
+    seen: dict[tuple[str, str, int, int], Finding] = {}
+    counts: Counter[tuple[str, str, str, int]] = Counter()
     for one in findings:
-        key = (
-            (one.kind, one.path, one.line, one.text)
-            if one.path
-            else (one.kind, one.source, one.line, one.text)
-        )
-        seen.setdefault(key, one)
+        place = one.path or one.source
+        counts[(one.source, one.kind, place, one.line)] += 1
+        seen.setdefault((one.kind, place, one.line, counts[(one.source, one.kind, place, one.line)]), one)
     return tuple(seen.values())
 
 

@@ -6,5 +6,5 @@
         -> kinds, common                  which requests belong together, and the beginning that they share
 
 The engine's cache matches from the left in whole blocks, so one changed token costs everything behind it.
-How to add a moving part: a row in `moving.PARTS`. How to add a cause of differences: a row in `causes.ADVICE`.
+How to add a moving part: a row in `moving.PARTS`. How to add a cause of differences: a row in `differences.ADVICE`.
 """

@@ -1,111 +1,23 @@
 """Where two request bodies first differ, and why: a changed date, another order of tools, a rewritten history."""
 
-import enum
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
+from rigd.prefix.differences import Cause, Difference, explained
 from rigd.prefix.hits import shared_length
 from rigd.prefix.moving import moving_at
 from rigd.prefix.pieces import Piece, as_json, pieces, tool_names
 
 EXCERPT = 40
 """Characters on each side of a difference that are shown."""
+LONGEST_INSERT = 200
+"""Characters of what one text has and the other lacks in which a moving part is looked for."""
+LEAST_SAID = 8
+"""Characters of a text from which on two do not come to be the same by chance."""
 _WORD = re.compile(r"\S")
-
-
-class Cause(enum.StrEnum):
-    """Why two prompts part ways."""
-
-    CONTINUES = "continues"
-    """The later one is the earlier one and more: nothing is lost."""
-    TAIL = "another question"
-    """They differ from their last user message on: as it should be."""
-    MOVING = "moving part"
-    WHITE_SPACE = "white space"
-    KEY_ORDER = "order of JSON keys"
-    TOOL_ORDER = "order of tools"
-    TOOLS = "other tools"
-    LINE_ORDER = "order of lines"
-    HISTORY = "rewritten history"
-    SYSTEM = "other system text"
-    SETTINGS = "other settings of the template"
-    SALT = "cache salt"
-    OTHER = "other text"
-    SAME = "nothing differs"
-
-
-EXPECTED = (Cause.CONTINUES, Cause.TAIL, Cause.SAME)
-"""Causes that are no fault of anybody."""
-
-ADVICE: Mapping[Cause, tuple[str, str]] = {
-    Cause.CONTINUES: ("it only grows at its end", "nothing to do"),
-    Cause.TAIL: ("only the conversation differs", "nothing to do"),
-    Cause.SAME: ("they are the same", "nothing to do"),
-    Cause.MOVING: ("a part that is made anew each time stands before shared text", "move it to the end"),
-    Cause.WHITE_SPACE: ("white space alone differs", "let the client send the text as it is, byte for byte"),
-    Cause.KEY_ORDER: (
-        "the same JSON with its keys in another order is other text to the template",
-        "serialise with sorted keys, or keep the order in which they were read",
-    ),
-    Cause.TOOL_ORDER: ("the same tools come in another order", "sort tools by name before they are sent"),
-    Cause.TOOLS: (
-        "tools come and go, and the list stands at the front",
-        "send all of them always, or give those that come and go to an agent of their own",
-    ),
-    Cause.LINE_ORDER: ("the same lines come in another order", "sort them"),
-    Cause.HISTORY: (
-        "an earlier message was changed or left out (compaction, dropped reasoning, edited results)",
-        "compact seldom and much, never a little each turn; keep earlier messages byte for byte",
-    ),
-    Cause.SYSTEM: ("the system text differs", "keep the shared text first and byte for byte the same"),
-    Cause.SETTINGS: (
-        "what the chat template is given differs",
-        "send the same `chat_template_kwargs` and `tool_choice` in every request",
-    ),
-    Cause.SALT: ("another `cache_salt` shares no block", "leave `cache_salt` out"),
-    Cause.OTHER: ("the text differs", "keep shared text first and byte for byte the same"),
-}
-"""Why each cause costs, and what to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """The first place where a later body departs from an earlier one."""
-
-    cause: Cause
-    kind: str
-    """The kind of moving part, or the cause's own words."""
-    path: str
-    line: int
-    earlier: str
-    later: str
-    why: str
-    advice: str
-    again: int
-    """Characters behind it that are the same in both, and are computed again all the same."""
-
-    @property
-    def expected(self) -> bool:
-        """Whether nothing is to be done about it."""
-        return self.cause in EXPECTED
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {
-            "cause": str(self.cause),
-            "kind": self.kind,
-            "path": self.path,
-            "line": self.line,
-            "earlier": self.earlier,
-            "later": self.later,
-            "why": self.why,
-            "advice": self.advice,
-            "expected": self.expected,
-        }
 
 
 def difference(earlier: dict[str, Any], later: dict[str, Any], *, tools_first: bool = False) -> Difference:
@@ -117,7 +29,7 @@ def difference(earlier: dict[str, Any], later: dict[str, Any], *, tools_first: b
     ):
         if earlier.get(key) != later.get(key):
             texts = as_json(earlier.get(key)), as_json(later.get(key))
-            return _difference(cause, key, texts, again=sum(len(piece.text) for piece in pieces(later)))
+            return explained(cause, key, texts, again=sum(len(piece.text) for piece in pieces(later)))
     first, second = (pieces(body, tools_first=tools_first) for body in (earlier, later))
     for index, (one, other) in enumerate(zip(first, second, strict=False)):
         if (one.role, one.text) != (other.role, other.text):
@@ -125,15 +37,13 @@ def difference(earlier: dict[str, Any], later: dict[str, Any], *, tools_first: b
     if len(first) == len(second):
         return no_difference()
     if len(second) > len(first):
-        return _difference(
-            Cause.CONTINUES, second[len(first)].path, ("", _excerpt(second[len(first)].text, 0))
-        )
-    return _difference(Cause.TAIL, first[len(second)].path, (_excerpt(first[len(second)].text, 0), ""))
+        return explained(Cause.CONTINUES, second[len(first)].path, ("", _excerpt(second[len(first)].text, 0)))
+    return explained(Cause.TAIL, first[len(second)].path, (_excerpt(first[len(second)].text, 0), ""))
 
 
 def no_difference() -> Difference:
     """Return what stands for two prompts of which one is, or begins, the other."""
-    return _difference(Cause.SAME, "", ("", ""))
+    return explained(Cause.SAME, "", ("", ""))
 
 
 def _of_pieces(
@@ -146,14 +56,15 @@ def _of_pieces(
             return found
     elif one.role != other.role:
         texts = (f"{one.role}: {_excerpt(one.text, 0)}", f"{other.role}: {_excerpt(other.text, 0)}")
-        return _difference(_structural(earlier, later, other), other.path, texts, again=again)
+        return explained(_structural(earlier, later, first, second), other.path, texts, again=again)
     at = shared_length(one.text, other.text)
-    texts = (_excerpt(one.text, at), _excerpt(other.text, at))
     line = other.text.count("\n", 0, at) + 1
     cause, kind = _cause(one, other, at)
+    excerpt = _excerpt if cause is not Cause.WHITE_SPACE else _spaced_excerpt
+    texts = (excerpt(one.text, at), excerpt(other.text, at))
     if cause is Cause.OTHER:
-        cause = _structural(earlier, later, other)
-    return _difference(cause, other.path, texts, kind=kind, line=line, again=again)
+        cause = _structural(earlier, later, first, second)
+    return explained(cause, other.path, texts, kind=kind, line=line, again=again)
 
 
 def _of_tools(
@@ -164,11 +75,11 @@ def _of_tools(
     if sorted(names) != sorted(new):
         gone = ", ".join(sorted(set(names) - set(new))) or "-"
         come = ", ".join(sorted(set(new) - set(names))) or "-"
-        return _difference(Cause.TOOLS, path, (f"only here: {gone}", f"only here: {come}"), again=again)
+        return explained(Cause.TOOLS, path, (f"only here: {gone}", f"only here: {come}"), again=again)
     if names != new:
         at = shared_length(names, new)
         texts = (", ".join(names[at : at + 3]), ", ".join(new[at : at + 3]))
-        return _difference(Cause.TOOL_ORDER, f"tools[{at}]", texts, again=again)
+        return explained(Cause.TOOL_ORDER, f"tools[{at}]", texts, again=again)
     return None
 
 
@@ -183,21 +94,32 @@ def _cause(one: Piece, other: Piece, at: int) -> tuple[Cause, str]:
         return Cause.LINE_ORDER, ""
     if _space_alone(one.text[at:], other.text[at:]):
         return Cause.WHITE_SPACE, ""
+    alike = _ending(one.text, other.text, at)
     for text in (other.text, one.text):
-        start = _word_start(text, at)
-        if (found := moving_at(text, start, at + 1)) is not None:
-            return Cause.MOVING, found.part.kind
+        end = min(len(text) - alike, at + LONGEST_INSERT)
+        if (moving := moving_at(text, _word_start(text, at), max(at + 1, end))) is not None:
+            return Cause.MOVING, moving.part.kind
     return Cause.OTHER, ""
 
 
-def _structural(earlier: dict[str, Any], later: dict[str, Any], other: Piece) -> Cause:
+def _structural(
+    earlier: dict[str, Any], later: dict[str, Any], first: Sequence[Piece], second: Sequence[Piece]
+) -> Cause:
     """Return what a difference means by where it stands in the conversation."""
+    one, other = first[0], second[0]
     if other.static:
         return Cause.SYSTEM
-    if other.message is None:
+    if one.message is None or other.message is None:
         return Cause.TAIL
-    asked = min(_last_user(earlier), _last_user(later))
-    return Cause.TAIL if other.message >= asked else Cause.HISTORY
+    if min(one.message, other.message) < min(_last_user(earlier), _last_user(later)):
+        return Cause.HISTORY
+    # Turns of an agent that answer one question: what stands behind the difference in both was said before.
+    return Cause.HISTORY if one.role != "user" and _said_in_both(first[1:], second[1:]) else Cause.TAIL
+
+
+def _said_in_both(first: Sequence[Piece], second: Sequence[Piece]) -> bool:
+    said = {(piece.role, piece.text) for piece in first if len(piece.text) >= LEAST_SAID}
+    return any((piece.role, piece.text) in said for piece in second)
 
 
 def _last_user(body: dict[str, Any]) -> int:
@@ -221,27 +143,14 @@ def _again(first: Sequence[Piece], second: Sequence[Piece]) -> int:
     same = sum(len(piece.text) for piece in second[1:] if (piece.role, piece.text) in old)
     one, other = first[0].text, second[0].text
     at = shared_length(one, other)
-    most = min(len(one), len(other)) - at
-    ending = min(most, shared_length(one[::-1], other[::-1]))
     lines = Counter(one[at:].splitlines()) & Counter(other[at:].splitlines())
-    return same + max(ending, sum((len(line) + 1) * count for line, count in lines.items()))
+    return same + max(_ending(one, other, at), sum((len(line) + 1) * count for line, count in lines.items()))
 
 
-def _difference(
-    cause: Cause, path: str, texts: tuple[str, str], *, kind: str = "", line: int = 1, again: int = 0
-) -> Difference:
-    why, advice = ADVICE[cause]
-    return Difference(
-        cause=cause,
-        kind=kind or str(cause),
-        path=path,
-        line=line,
-        earlier=texts[0],
-        later=texts[1],
-        why=why,
-        advice=advice,
-        again=0 if cause in EXPECTED else again,
-    )
+def _ending(one: str, other: str, at: int) -> int:
+    """Return how many characters two texts that differ at `at` end alike with."""
+    most = min(len(one), len(other)) - at
+    return min(most, shared_length(one[: -most - 1 : -1], other[: -most - 1 : -1])) if most else 0
 
 
 def _space_alone(one: str, other: str) -> bool:
@@ -276,3 +185,9 @@ def _excerpt(text: str, at: int) -> str:
     start = max(0, at - EXCERPT // 2)
     piece = text[start : at + EXCERPT]
     return ("..." if start else "") + " ".join(piece.split()) + ("..." if at + EXCERPT < len(text) else "")
+
+
+def _spaced_excerpt(text: str, at: int) -> str:
+    """Return the text around a place with its white space as escapes: it is what differs."""
+    start, end = max(0, at - EXCERPT // 2), at + EXCERPT // 2
+    return ("..." if start else "") + repr(text[start:end])[1:-1] + ("..." if end < len(text) else "")

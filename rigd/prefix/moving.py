@@ -1,5 +1,6 @@
 """Parts of a text that are another every day, start or session: the table of patterns, and the search."""
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from rigd.prefix.finding import Level
 
 CUE_CHARACTERS = 48
 """How far before a part a word may stand that says what it is."""
+KEPT_TEXTS = 64
+"""Texts whose parts are remembered: a sequence of requests brings the same system prompt again and again."""
 LONGEST_LINK = 200
 """How far before a part the address may begin that it stands in."""
 LONGEST_TEXT = 80
@@ -147,13 +150,12 @@ PARTS: tuple[Part, ...] = (
     ),
     _part(
         "counter",
-        r"(?<!pull )(?<!merge )\b(?i:request|turn|session|build|attempt|iteration|message|run|ticket)[ \t]*"
-        r"(?i:#|no\.|number|id|count|:)[ \t]*[:=]?[ \t]*#?\d+\b"
-        r"|\b(?i:pid[ \t]*[:=]?[ \t]*\d+|(?:turn|message|request|attempt|iteration)\s+\d+\s+of\s+\d+)\b"
-        r"|\b(?i:tokens?|messages?|turns?|requests?|context|budget)(?i:\s+(?:left|remaining|used))?\s*[:=]?\s*"
-        r"\d[\d,.]*(?:\s?[%kKM])?\s+(?i:left|remaining|used)\b"
-        r"|\b(?i:tokens?|messages?|turns?|requests?|context|budget)\s+(?i:left|remaining|used)\s*[:=]\s*\d[\d,.]*"
-        r"|\b(?i:load average)\s*[:=]?\s*\d[^\n]{0,40}"
+        r"\b(?i:request|turn|session|build|attempt|iteration|message|run|ticket)(?<!pull request)(?<!merge request)"
+        r"(?i:[ \t]*(?:#|no\.|number|id|count|:)[ \t]*[:=]?[ \t]*#?\d+|\s+\d+\s+of\s+\d+)\b"
+        r"|\b(?i:tokens?|messages?|turns?|requests?|context|budget)"
+        r"(?:[ \t]+(?i:left|remaining|used)[ \t]*[:=]?[ \t]*\d[\d,.]*"
+        r"|[ \t]*[:=]?[ \t]*\d[\d,.]*(?:[ \t]?[%kKM])?[ \t]+(?i:left|remaining|used)\b)"
+        r"|\b(?i:pid[ \t]*[:=]?[ \t]*\d+|load average[ \t]*[:=]?[ \t]*\d[^\n]{0,40})"
         r"|\b(?:localhost|127\.0\.0\.1):(?:[3-6]\d{4})\b",
         "it counts on between requests or starts",
         "leave it out, or put it into the last user message",
@@ -200,6 +202,7 @@ PARTS: tuple[Part, ...] = (
 """Kinds of moving parts; where two would match, the upper one counts."""
 
 
+@functools.lru_cache(maxsize=KEPT_TEXTS)
 def moving_parts(text: str) -> tuple[Moving, ...]:
     """Return the moving parts of a text, in order, none inside another."""
     found: list[Moving] = []

@@ -5,14 +5,18 @@ where no engine is there to ask.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from rigd.prefix.anthropic import BILLING
 
 CHARACTERS_PER_TOKEN = 4
 """Of English and code, about; used where no tokenizer can be asked."""
+_DATA = re.compile(r"(?<=[\",])[A-Za-z0-9+/]{200,}={0,2}(?=\")")
+"""Pictures and sounds in base64."""
 SYSTEM_ROLES = ("system", "developer")
 
 
@@ -83,6 +87,11 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def _part_text(part: Any) -> str:
+    """Return a part that is no text; pictures and sounds as their digest: they are no characters of the prompt."""
+    return _DATA.sub(lambda match: f"sha256:{sha256(match[0].encode()).hexdigest()}", as_json(part))
+
+
 def _leading_system(spoken: list[Piece]) -> int:
     for index, piece in enumerate(spoken):
         if piece.role not in SYSTEM_ROLES:
@@ -127,6 +136,6 @@ def _texts(content: Any, path: str, role: str, message: int | None) -> Iterator[
                 where = f"{path}[{index}].text" if isinstance(part, dict) else f"{path}[{index}]"
                 yield Piece(path=where, role=role, message=message, text=inner)
             else:
-                yield Piece(path=f"{path}[{index}]", role=role, message=message, text=as_json(part))
+                yield Piece(path=f"{path}[{index}]", role=role, message=message, text=_part_text(part))
     elif content is not None:
         yield Piece(path=path, role=role, message=message, text=as_json(content))

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rigd.prefix.causes import Cause, Difference, difference, no_difference
+from rigd.prefix.causes import difference, no_difference
+from rigd.prefix.differences import Cause, Difference
 from rigd.prefix.hits import Cache, Rate, hit_tokens, seconds, shared_length
 from rigd.prefix.pieces import CHARACTERS_PER_TOKEN, about_tokens, as_text
 from rigd.prefix.sources import Recorded

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigd.prefix.causes import Cause, difference
+from rigd.prefix.causes import difference
+from rigd.prefix.differences import Cause
 from rigd.prefix.hits import Cache, Rate, hit_tokens, seconds, shared_length
 from rigd.prefix.sequence import compare
 from rigd.prefix.sources import Recorded
@@ -41,6 +42,19 @@ KEYS = {"parameters": {"type": "object", "properties": {"path": {"type": "string
 KEYS_AGAIN = {"parameters": {"properties": {"path": {"type": "string"}}, "type": "object"}}
 
 
+def agent(seen="ls: README.md", *, reasoning="", rest=("It holds a README.", "The end of it.")):
+    """Return the turns of an agent that all answer one question."""
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    thought = {"reasoning_content": reasoning} if reasoning else {}
+    found = body(RULES, "What is here?")
+    found["messages"] += [
+        {"role": "assistant", "tool_calls": [call], **thought},
+        {"role": "tool", "tool_call_id": "c1", "content": seen},
+        *({"role": "assistant", "content": text} for text in rest),
+    ]
+    return found
+
+
 @pytest.mark.parametrize(
     ("earlier", "later", "cause", "path"),
     [
@@ -70,6 +84,20 @@ KEYS_AGAIN = {"parameters": {"properties": {"path": {"type": "string"}}, "type":
             body(RULES, "one", "(compacted)", "two", "second", "three"),
             Cause.HISTORY,
             "messages[2].content",
+        ),
+        (agent("ls: README.md"), agent("(pruned)"), Cause.HISTORY, "messages[3].content"),
+        (agent(reasoning="First look around."), agent(), Cause.HISTORY, "messages[2].tool_calls"),
+        (
+            agent("ls: README.md"),
+            agent("ls: setup.py", rest=("Another answer.",)),
+            Cause.TAIL,
+            "messages[3].content",
+        ),
+        (
+            body() | {"tools": [tool("edit", note="It edits.", **KEYS)]},
+            body() | {"tools": [tool("edit", note="It edits, now 2026-07-12.", **KEYS)]},
+            Cause.MOVING,
+            "tools[0]",
         ),
         (body(cache_salt="a"), body(cache_salt="b"), Cause.SALT, "cache_salt"),
         (
@@ -108,6 +136,25 @@ def test_white_space_is_told_although_something_else_differs_further_on():
     found = difference(body("a b\n" + RULES + "x"), body("a  b\n" + RULES + "y"))
 
     assert found.cause is Cause.WHITE_SPACE
+
+
+def test_white_space_that_differs_can_be_seen():
+    found = difference(body("one\ntwo " + RULES), body("one\r\ntwo " + RULES))
+
+    assert found.earlier.startswith(r"one\ntwo")
+    assert found.later.startswith(r"one\r\ntwo")
+
+
+def test_pictures_are_compared_and_not_counted_as_text():
+    def asked(data):
+        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+        return {"messages": [{"role": "user", "content": [{"type": "text", "text": RULES}, part]}]}
+
+    first, second = asked("QUJD" * 10_000), asked("QUJE" * 10_000)
+
+    (found,) = compare(recorded(first, second), {}, Cache(), None)
+    assert found.length < len(RULES) / 4 + 100
+    assert difference(first, second).path == "messages[0].content[1]"
 
 
 def test_anthropic_and_responses_bodies_are_compared_too():

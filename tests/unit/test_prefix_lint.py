@@ -132,6 +132,8 @@ BODY = {"messages": [{"role": "user", "content": "x"}]}
         ("a.jsonl", f"{json.dumps(BODY)}\n\n{json.dumps(BODY)}\n", 2),
         ("a.json", json.dumps([{"type": "function", "function": {"name": "x"}}]), 1),
         ("recorded", json.dumps(BODY), 1),
+        ("a.json", "\ufeff" + json.dumps(BODY), 1),
+        ("a.json", json.dumps({"custom_id": "7", "method": "POST", "body": BODY}), 1),
     ],
 )
 def test_bodies_are_found_in_every_form(name, content, count):
@@ -154,6 +156,11 @@ def test_other_text_is_a_prompt(content):
         ("a.json", b'[{"messages": []}, 7]', r"\[1\] is no request body"),
         ("a.jsonl", b'{"messages": []}\nnope\n', "line 2 is not JSON"),
         ("a.jsonl", b"\n", "no request body in it"),
+        ("a.json", b'{"messages": "hello"}', "the JSON is no request body: its `messages` are no list"),
+        ("a.jsonl", b'{"prompt": null}', "line 1 is no request body: it has no text in messages, prompt"),
+        ("a.json.gz", b"\x1f\x8b\x08", "packed with gzip"),
+        ("p.md", "Hello".encode("utf-16"), "UTF-16 text: save it as UTF-8"),
+        ("a.txt", b'data: {"choices": []}\n\n', "a stream of an answer"),
         ("p.md", b"caf\xe9 \n", "line 1: byte 0xe9 is not UTF-8"),
         ("a.json", b"[" * 100_000, "nested too deeply"),
     ],
