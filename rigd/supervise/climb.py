@@ -1,8 +1,8 @@
 """Climbing: after a long stretch with room, one change is undone, or one made beyond the wish, on trial. Pure.
 
-    stretch over, room -> a moment without requests -> restart on trial -> it holds for a healthy stretch: kept
-                                                                        -> it fails (`failing`), is too slow, or
-                                                                           preempts: taken back, next stretch doubled
+    stretch over, room -> a moment without requests -> the engine asked once more -> restart on trial
+        -> it holds for a healthy stretch: kept
+        -> it fails (`failing`), is too slow, or preempts: taken back, next stretch doubled
 
 Climbing back undoes the newest change. Only when none is left, and requests had to wait although there was room,
 `max_num_seqs` is raised beyond the wish, up to the stated ceiling: to twice as many, or half-way to what failed.
@@ -12,10 +12,19 @@ from dataclasses import replace
 
 from rigd.rig.schema import Ladder
 from rigd.supervise import knobs
-from rigd.supervise.moves import Policy, stop
+from rigd.supervise.moves import Policy, stop, with_job
 from rigd.supervise.overlay import OPERATOR, RAISED, KnobStep
 from rigd.supervise.room import BUCKETS, Roominess, after_look, roominess, with_gpu
-from rigd.supervise.state import Decision, Entry, State, Status, UseOverlay
+from rigd.supervise.state import (
+    Decision,
+    Entry,
+    JobKind,
+    LookBeforeTrial,
+    State,
+    Status,
+    TrialLook,
+    UseOverlay,
+)
 
 MOST_DOUBLINGS = 6
 SEQS = "max_num_seqs"
@@ -61,13 +70,17 @@ def _seqs(policy: Policy) -> int:
     return usual if isinstance(usual, int) else 1
 
 
-def step(status: Status, policy: Policy, *, now_s: float) -> Decision | None:
-    """Return the next step of climbing, or None when it is not the time for one."""
+def step(status: Status, policy: Policy, *, now_s: float, sure: bool = False) -> Decision | None:
+    """Return the next step of climbing, or None when it is not the time for one.
+
+    `sure`: the engine was asked just now, and nothing runs. Otherwise that is asked first.
+    """
     limits = policy.supervision.ladder
     if status.ready_s is None or not limits.enabled or status.fallback_from:
         return None
     if status.trial is not None:
-        return _judge(status, status.trial, policy, now_s=now_s) if status.trial.kind == RAISED else None
+        raised = status.trial.kind == RAISED
+        return _judge(status, status.trial, policy, now_s=now_s, sure=sure) if raised else None
     if status.state is not State.READY:
         return None
     due_s = max(status.ready_s, status.climb_from_s or 0.0) + _stretch_s(status, limits)
@@ -77,13 +90,14 @@ def step(status: Status, policy: Policy, *, now_s: float) -> Decision | None:
     change = _undone(status, room, limits) or _raised(status, room, policy, now_s=now_s)
     if change is None:
         return None
-    if _idle(status, policy, now_s=now_s):
+    idle = _idle(status, policy, now_s=now_s)
+    if idle and sure:
         return _try(status, change, room, policy, now_s=now_s)
     if now_s >= due_s + limits.climb_idle_s:
         said = f"no moment without requests within {limits.climb_idle_s:.0f} s: {_words(change)} is put off"
         entry = Entry(kind="climb", message=said)
         return Decision(status=replace(status, climb_from_s=now_s), entries=(entry,))
-    return None
+    return _look_again(status, policy, now_s=now_s) if idle else None
 
 
 def _stretch_s(status: Status, limits: Ladder) -> float:
@@ -99,6 +113,28 @@ def _idle(status: Status, policy: Policy, *, now_s: float) -> bool:
     rules = policy.supervision
     fresh = now_s - at_s <= STALE_LOOKS * rules.probe_interval_s + rules.probe_timeout_s
     return fresh and load.running + load.waiting == 0 and status.vitals.canary_sent_s is None
+
+
+def _look_again(status: Status, policy: Policy, *, now_s: float) -> Decision | None:
+    """Ask the engine once more before it is stopped: the last look may be seconds old."""
+    asked_s = status.vitals.trial_look_s
+    if asked_s is not None and now_s - asked_s < policy.supervision.probe_interval_s:
+        return None
+    after, job = with_job(status, JobKind.LOOK, now_s=now_s)
+    after = replace(after, vitals=replace(after.vitals, trial_look_s=now_s))
+    return Decision(status=after, actions=(LookBeforeTrial(job=job),))
+
+
+def looked(status: Status, result: TrialLook, policy: Policy, now_s: float, jitter: float) -> Decision:
+    """Return the step that the look was for; or none yet, where a request has come in since the last probe."""
+    del jitter
+    before, now = status.vitals.load, result.load
+    if now is None:
+        return Decision(status=status)
+    seen = replace(status, vitals=replace(status.vitals, load=now))
+    if before is None or now.progress != before.progress or now.running + now.waiting:
+        return Decision(status=seen)
+    return step(seen, policy, now_s=now_s, sure=True) or Decision(status=seen)
 
 
 def _has_room(room: Roominess, limits: Ladder) -> bool:
@@ -168,13 +204,15 @@ def _try(status: Status, change: KnobStep, room: Roominess, policy: Policy, *, n
     return _restart(tried, overlay, reason, policy, now_s=now_s)
 
 
-def _judge(status: Status, trial: KnobStep, policy: Policy, *, now_s: float) -> Decision | None:
+def _judge(status: Status, trial: KnobStep, policy: Policy, *, now_s: float, sure: bool) -> Decision | None:
     """Keep a raise that has held for a healthy stretch, or take it back when it costs too much."""
     rules, room = policy.supervision, roominess(status.vitals.room)
     wrong = _wrong(status, room, policy)
     if wrong is not None:
         if not _idle(status, policy, now_s=now_s):
             return None
+        if not sure:
+            return _look_again(status, policy, now_s=now_s)
         overlay = tuple(one for one in status.overlay if one != trial)
         back = replace(
             status,

@@ -30,6 +30,7 @@ from rigd.supervise.state import (
     SendCanary,
     State,
     Status,
+    TrialLook,
 )
 
 FAILING_SHOWS = 2
@@ -55,7 +56,12 @@ def _decided(status: Status, seen: Observation, policy: Policy, *, now_s: float,
     if status.state is State.MAINTENANCE:
         return Decision(status=status)
     if seen.finished is not None:
-        return on_finished(status, seen.finished, policy, now_s=now_s, jitter=jitter)
+        decision = on_finished(status, seen.finished, policy, now_s=now_s, jitter=jitter)
+        if isinstance(seen.finished.result, TrialLook) and not decision.actions:
+            # No trial: what was put off while the engine was asked is judged now.
+            later = _as_time_passes(decision.status, policy, now_s=now_s)
+            return replace(later, entries=(*decision.entries, *later.entries))
+        return decision
     gone = _gone(status, seen)
     if gone is not None and status.state is not State.STOPPING:
         return _after_exit(status, gone, policy, now_s=now_s)

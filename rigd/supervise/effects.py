@@ -28,7 +28,7 @@ from rigd.supervise.live import Board, StartTail
 from rigd.supervise.memory_watch import watch_memory
 from rigd.supervise.moves import Policy
 from rigd.supervise.plan import Plan, make_plan
-from rigd.supervise.probes import send_canary, watch_health
+from rigd.supervise.probes import load_of, send_canary, watch_health
 from rigd.supervise.state import (
     STATUS,
     Action,
@@ -43,6 +43,7 @@ from rigd.supervise.state import (
     Launch,
     LaunchFailed,
     LookAt,
+    LookBeforeTrial,
     Looked,
     MoveAside,
     MovedAside,
@@ -54,6 +55,7 @@ from rigd.supervise.state import (
     Status,
     StopEngine,
     StopFailed,
+    TrialLook,
     UseKnownGood,
     UseOverlay,
     UseRules,
@@ -122,6 +124,7 @@ class EngineEffects:
             WarmPrefixes: self._begin_warm,
             CheckConfiguration: self._begin_check,
             LookAt: self._begin_look,
+            LookBeforeTrial: self._begin_trial_look,
             MoveAside: self._begin_move,
             SendCanary: self._begin_canary,
             CancelJob: lambda action: self._cancel(action.job),
@@ -223,9 +226,23 @@ class EngineEffects:
         self._job(action.job, self._check(action), unasked)
 
     def _begin_look(self, action: LookAt) -> None:
-        surface = looking.Surface(plan=self.plan, runtime=self.runtime, hold=lambda: self._board.hold)
         otherwise = Looked(holds=False, detail="could not look")
-        self._job(action.job, looking.look(action.condition, surface), otherwise)
+        self._job(action.job, looking.look(action.condition, self._surface()), otherwise)
+
+    def _begin_trial_look(self, action: LookBeforeTrial) -> None:
+        self._job(action.job, self._look_before_trial(action), TrialLook(load=None))
+
+    async def _look_before_trial(self, action: LookBeforeTrial) -> TrialLook:
+        condition = Looked(holds=True)
+        if action.condition:
+            condition = await looking.look(action.condition, self._surface())
+        # The counters come last: what they say is as fresh as it can be when the engine is stopped.
+        counters = await self.client.counters(self.plan.rig.supervision.probe_timeout_s)
+        load = None if counters is None else load_of(counters)
+        return TrialLook(load=load, holds=condition.holds, detail=condition.detail)
+
+    def _surface(self) -> looking.Surface:
+        return looking.Surface(plan=self.plan, runtime=self.runtime, hold=lambda: self._board.hold)
 
     def _begin_move(self, action: MoveAside) -> None:
         otherwise = MovedAside(moved=False, detail="could not be moved")
@@ -486,6 +503,6 @@ def _with_text(result: Result, text: str) -> Result:
         return CheckDone(accepted=None, message=text)
     if isinstance(result, Looked):
         return replace(result, detail=text)
-    if isinstance(result, MovedAside):
+    if isinstance(result, MovedAside | TrialLook):
         return replace(result, detail=text)
     return WarmDone(results=(), complete=False, detail=text)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from rigd.supervise import trends, warm
+from rigd.supervise import climb, trends, warm
 from rigd.supervise.failing import failed
 from rigd.supervise.health import Vitals
 from rigd.supervise.moves import Policy, as_wished, launch, move, moved, stop
@@ -24,6 +24,7 @@ from rigd.supervise.state import (
     Status,
     StopDone,
     StopFailed,
+    TrialLook,
     UseSpecification,
     WarmDone,
 )
@@ -188,4 +189,5 @@ _RESULTS: dict[type, Callable[..., Decision]] = {
     WarmDone: _warmed,
     Looked: looked,
     MovedAside: moved_aside,
+    TrialLook: climb.looked,
 }

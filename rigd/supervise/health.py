@@ -97,8 +97,10 @@ class Vitals:
     canary: CanaryResult | None = None
     cache_mark: CacheMark | None = None
     track: Track = Track()  # noqa: RUF009  (frozen)
-    room: Room = Room()  # noqa: RUF009  (frozen)
     """What trends are judged by."""
+    room: Room = Room()  # noqa: RUF009  (frozen)
+    trial_look_s: float | None = None
+    """When the engine was last asked whether a trial may cut in."""
 
 
 class Verdict(enum.StrEnum):

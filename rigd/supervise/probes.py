@@ -46,7 +46,7 @@ async def watch_health(
                 at_s=now(),
                 health=health,
                 detail=answer.detail,
-                load=None if counters is None else _load(counters),
+                load=None if counters is None else load_of(counters),
             )
         )
         await asyncio.sleep(policy.probe_interval_s if started else STARTUP_INTERVAL_S)
@@ -70,7 +70,8 @@ async def send_canary(
     return CanaryResult(engine=engine, at_s=now(), answer=answer, took_s=done.took_s, detail=detail)
 
 
-def _load(counters: Counters) -> Load:
+def load_of(counters: Counters) -> Load:
+    """Return the counters as the supervisor's judgements use them."""
     return Load(
         running=int(counters.running),
         waiting=int(counters.waiting),

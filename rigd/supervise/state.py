@@ -9,6 +9,7 @@ from rigd.runtime.base import EngineExit, EngineRef, EngineSeen, StopReport
 from rigd.supervise.baselines import Baseline, PoolRestart
 from rigd.supervise.health import CanaryResult, Sample, Vitals
 from rigd.supervise.ladder import Move, Remedy
+from rigd.supervise.load import Load
 from rigd.supervise.memory_trend import MemorySample
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.slow_answers import SlowAnswer
@@ -386,7 +387,18 @@ class MovedAside:
     detail: str
 
 
-Result = LaunchDone | LaunchFailed | StopDone | StopFailed | WarmDone | CheckDone | Looked | MovedAside
+@dataclass(frozen=True, kw_only=True)
+class TrialLook:
+    """The engine's counters right before a trial (None: they could not be had), and whether its condition holds."""
+
+    load: Load | None
+    holds: bool = True
+    detail: str = ""
+
+
+Result = (
+    LaunchDone | LaunchFailed | StopDone | StopFailed | WarmDone | CheckDone | Looked | MovedAside | TrialLook
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,6 +480,14 @@ class LookAt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LookBeforeTrial:
+    """Ask the engine for its counters once more, and look whether a condition holds, where one is named."""
+
+    job: int
+    condition: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoveAside:
     """Rename a cache of the engine; one that already bears the new name was moved before."""
 
@@ -541,6 +561,7 @@ Action = (
     | WarmPrefixes
     | CheckConfiguration
     | LookAt
+    | LookBeforeTrial
     | MoveAside
     | SendCanary
     | CancelJob

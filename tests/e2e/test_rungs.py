@@ -213,7 +213,7 @@ def test_raise_that_cannot_start_is_taken_back(climbing):
     climbing.fault(oom_unless_max_num_seqs=2)
     crowd(climbing)
 
-    climbing.until(lambda: said(climbing, "failed again"), 60, "the raise failed")
+    climbing.until(lambda: said(climbing, "beyond the wish, it failed"), 60, "the raise failed")
 
     climbing.wait("ready")
     assert (overlay(climbing), climbing.launches()) == ([], 3)

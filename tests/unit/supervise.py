@@ -4,17 +4,20 @@ from dataclasses import replace
 
 from rigd.rig.schema import Arguments, Backoff, Engine, Ladder, RuntimeKind, Speculative, Supervision, Warm
 from rigd.runtime.base import EngineExit, EngineRef, StopReport
+from rigd.supervise.decide import decide
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample, Vitals
 from rigd.supervise.load import Load
 from rigd.supervise.moves import Policy
 from rigd.supervise.room import Bucket, Room
 from rigd.supervise.state import (
+    Decision,
     Desired,
     Exited,
     Failure,
     Finished,
     Job,
     JobKind,
+    LookBeforeTrial,
     Observation,
     PrefixWarmth,
     Request,
@@ -22,6 +25,7 @@ from rigd.supervise.state import (
     Result,
     State,
     Status,
+    TrialLook,
 )
 
 NOW_S = 1_000_000.0
@@ -152,6 +156,16 @@ def answered(answer: Answer = Answer.GOOD, *, at_s: float = NOW_S) -> Observatio
 def finished(result: Result, job: int = 3) -> Observation:
     """Return the observation of a job's end."""
     return Observation(finished=Finished(job=job, result=result))
+
+
+def idle_at_last(now: Status, policy: Policy, **look: object) -> Decision:
+    """Return the decision after time has passed, and the engine was asked once more where that is due."""
+    decision = decide(now, Observation(), policy, now_s=NOW_S)
+    if not any(isinstance(action, LookBeforeTrial) for action in decision.actions):
+        return decision
+    asked = decision.status
+    result = TrialLook(**{"load": asked.vitals.load, **look})
+    return decide(asked, finished(result, job=asked.job.id), policy, now_s=NOW_S)
 
 
 def exited(code: int | None = 0, *, engine: str = ENGINE.id, **more: object) -> Observation:

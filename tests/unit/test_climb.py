@@ -11,6 +11,7 @@ from supervise import (
     RULES,
     failure,
     finished,
+    idle_at_last,
     load,
     room,
     sampled,
@@ -22,7 +23,16 @@ from rigd.supervise.decide import decide
 from rigd.supervise.health import Health
 from rigd.supervise.overlay import RAISED, KnobStep
 from rigd.supervise.room import BUCKETS, Room, after_look, roominess, with_gpu
-from rigd.supervise.state import KnownGood, Observation, State, StopDone, StopEngine, UseOverlay
+from rigd.supervise.state import (
+    KnownGood,
+    LookBeforeTrial,
+    Observation,
+    State,
+    StopDone,
+    StopEngine,
+    TrialLook,
+    UseOverlay,
+)
 
 CEILING = replace(
     POLICY,
@@ -40,8 +50,8 @@ def ready(*, seen=CROWDED, running=0, **changes):
     return status(State.READY, **{"ready_s": NOW_S - 510, "vitals": calm, "good": GOOD, **changes})
 
 
-def at(now, policy=CEILING, *, now_s=NOW_S):
-    return decide(now, Observation(), policy, now_s=now_s)
+def at(now, policy=CEILING):
+    return idle_at_last(now, policy)
 
 
 def test_requests_that_had_to_wait_with_room_raise_the_batch_on_trial():
@@ -106,6 +116,45 @@ def test_trial_is_put_off_to_the_next_stretch_when_requests_never_pause():
 
     assert (late.actions, late.status.climb_from_s) == ((), NOW_S)
     assert "put off" in late.entries[0].message
+
+
+def test_engine_is_asked_once_more_right_before_it_is_stopped():
+    """The last look may be seconds old, and a request that came since would be cut off."""
+    first = decide(ready(), Observation(), CEILING, now_s=NOW_S)
+
+    assert [type(action) for action in first.actions] == [LookBeforeTrial]
+    assert (first.status.state, first.status.overlay) == (State.READY, ())
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [load(running=1), load(waiting=1), load(progress=2.0), None],
+    ids=["runs", "waits", "came-and-went", "no-answer"],
+)
+def test_request_since_the_last_probe_puts_the_trial_off(seen):
+    decision = idle_at_last(ready(), CEILING, load=seen)
+
+    assert (decision.actions, decision.status.state, decision.status.overlay) == ((), State.READY, ())
+    again = decide(decision.status, Observation(), CEILING, now_s=NOW_S)
+    assert again.actions == (), "asked again only after an interval"
+
+
+def test_requests_that_come_between_the_looks_put_the_trial_off_to_the_next_stretch():
+    now, due_s = ready(), NOW_S - 510 + RULES.ladder.climb_after_s
+    looks = 0
+    for second in range(120):
+        at_s = NOW_S + second
+        now = decide(now, sampled(at_s=at_s, seen=load(progress=float(second))), CEILING, now_s=at_s).status
+        if now.job is None:
+            continue
+        looks += 1
+        busy = TrialLook(load=load(running=1, progress=second + 0.5))
+        now = decide(now, finished(busy, job=now.job.id), CEILING, now_s=at_s).status
+
+    limits = CEILING.supervision.ladder
+    assert (now.state, now.trial) == (State.READY, None)
+    assert now.climb_from_s >= due_s + limits.climb_idle_s
+    assert looks <= limits.climb_idle_s / RULES.probe_interval_s + 1
 
 
 def on_trial(*, before=50.0, seen, running=0, ready_s=NOW_S - 310):

@@ -3,7 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from supervise import NOW_S, POLICY, REPORT, RULES, WISH, failure, finished, load, room, status, vitals
+from supervise import (
+    NOW_S,
+    POLICY,
+    REPORT,
+    RULES,
+    WISH,
+    failure,
+    finished,
+    idle_at_last,
+    load,
+    room,
+    status,
+    vitals,
+)
 
 from rigd.rig.schema import Arguments, Docker, Engine, Ladder, Rig
 from rigd.supervise import knobs
@@ -199,7 +212,7 @@ def long_ready(**changes):
 
 
 def test_after_a_long_healthy_stretch_with_room_the_newest_change_is_tried_without():
-    decision = decide(long_ready(), Observation(), POLICY, now_s=NOW_S)
+    decision = idle_at_last(long_ready(), POLICY)
 
     assert (decision.status.trial, decision.status.overlay) == (TURNED, ())
     assert [type(action) for action in decision.actions] == [StopEngine, UseOverlay]

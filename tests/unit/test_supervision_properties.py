@@ -31,6 +31,7 @@ from rigd.supervise.state import (
     LaunchDone,
     LaunchFailed,
     LookAt,
+    LookBeforeTrial,
     Looked,
     MoveAside,
     MovedAside,
@@ -43,6 +44,7 @@ from rigd.supervise.state import (
     StopDone,
     StopEngine,
     StopFailed,
+    TrialLook,
     UseKnownGood,
     UseOverlay,
     UseSpecification,
@@ -276,15 +278,15 @@ class World(RuleBasedStateMachine):
             if diagnosed is not None and diagnosed.kind not in ANSWERED:
                 diagnosed = replace(diagnosed, kind=self.kind, remedies=steps)
             return StopDone(report=REPORT, diagnosis=diagnosed)
-        if isinstance(action, WarmPrefixes):
-            return WarmDone(results=(proved() if good else cold(),))
         if isinstance(action, LookAt):
             self.held = good
-            return Looked(holds=good, detail="seen")
-        if isinstance(action, MoveAside):
-            return MovedAside(moved=good, detail="moved")
-        assert isinstance(action, CheckConfiguration)
-        return CheckDone(accepted=good, message="said")
+        return {
+            WarmPrefixes: WarmDone(results=(proved() if good else cold(),)),
+            LookAt: Looked(holds=good, detail="seen"),
+            MoveAside: MovedAside(moved=good, detail="moved"),
+            LookBeforeTrial: TrialLook(load=self.status.vitals.load if good else None, holds=not useless),
+            CheckConfiguration: CheckDone(accepted=good, message="said"),
+        }[type(action)]
 
     @precondition(lambda self: self.engine is not None)
     @rule(code=st.sampled_from([0, 1, 137, None]), member=st.sampled_from([None, "VLLM::EngineCor"]))
