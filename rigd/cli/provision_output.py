@@ -145,6 +145,8 @@ class Screen:
             self._output(result, colour)
             return
         self._line(self._paint(f"{word}: [{host}]{tail}{_remark(outcome, result)}", colour))
+        for warning in result.get("warnings") or ():
+            self._line(self._paint(f"[WARNING]: {printable(warning)}", PURPLE))
 
     def _output(self, result: Mapping[str, Any], colour: str) -> None:
         """Show what a failed command wrote: the end of it, which says why."""

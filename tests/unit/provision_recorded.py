@@ -19,6 +19,7 @@ class RecordedBox:
         self.stdin: list[bytes | None] = []
         self.told: list[str] = []
         self.variables: dict[str, str] = {}
+        self.open_to_others: bool | None = True
 
     def run(
         self, argv, *, stdin=None, environment=None, folder=None, timeout_s=600.0, ok=(0,)
@@ -45,6 +46,9 @@ class RecordedBox:
 
     def progress(self, text: str) -> None:
         self.told.append(text)
+
+    def reached(self) -> bool | None:
+        return self.open_to_others
 
     def environment(self) -> Mapping[str, str]:
         return self.variables

@@ -22,8 +22,9 @@ from rigd.provision.connection.local import LocalDoor
 from rigd.provision.connection.ssh import SshDoor
 from rigd.provision.connection.start import Ended, NoPythonError, start_helper
 from rigd.provision.connection.target import BecomeError, HostUnreachableError, Target, target_of
-from rigd.provision.target import frames
+from rigd.provision.target import engine, frames
 from rigd.provision.target import helper as served
+from rigd.provision.target.contract import Module
 
 # --- targets ---
 
@@ -220,6 +221,7 @@ class Scene:
     """A door whose streams and commands are written beforehand."""
 
     login = "ops"
+    open_to_others: bool | None = None
 
     def __init__(self, *streams: Script, ends: tuple[Ended, ...] = ()) -> None:
         self.opened: list[list[str]] = []
@@ -234,6 +236,9 @@ class Scene:
     def run(self, argv: list[str], *, stdin: bytes = b"", deadline_s: float) -> Ended:
         self.ran.append((argv, stdin))
         return self._ends.pop(0)
+
+    def knock(self) -> bool | None:
+        return self.open_to_others
 
 
 ENTERED = b"RIGD-HELPER ENTERED\n"
@@ -344,6 +349,24 @@ def test_a_start_that_hangs_is_given_up(monkeypatch):
 
     with pytest.raises(HostUnreachableError, match="cannot start the helper"):
         begin(Scene(Hanging(), Hanging()), user=None)
+
+
+@pytest.mark.parametrize("comes_in", [True, False, None])
+def test_a_task_can_have_the_controller_try_another_connection(monkeypatch, comes_in):
+    asking = Module(
+        names=("rigd.box.asking",), arguments={}, probe=lambda _arguments, box: box.reached(),
+        difference=lambda _arguments, _state: [], apply=lambda *_: None,
+        result=lambda _arguments, state: {"comes_in": state},
+    )  # fmt: skip
+    monkeypatch.setattr(engine.modules, "module_of", {"asking": asking}.get)
+    scene = Scene(Script(ENTERED, None))
+    scene.open_to_others = comes_in
+
+    helper = begin(scene)
+    event = helper.one("batch", tasks=[{"id": "1", "module": "asking"}])
+
+    assert event["facts"] == {"comes_in": comes_in}
+    helper.close()
 
 
 # --- a box without Python ---
@@ -478,6 +501,19 @@ def test_a_network_that_has_proved_the_user_needs_no_key(serve, ssh_target):
     door = SshDoor(ssh_target(serve("none")))
 
     assert door.run(["echo", "a b"], deadline_s=5) == Ended(rc=3, stdout=b"echo 'a b'", stderr=b"warning\n")
+    door.close()
+
+
+def test_another_connection_is_tried_up_to_the_server_s_greeting(serve, ssh_target, monkeypatch):
+    monkeypatch.setattr(ssh, "KNOCK_DEADLINE_S", 0.2)
+    door = SshDoor(ssh_target(serve("none")))
+
+    assert door.knock()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(paramiko.Transport, "getpeername", lambda _transport: silent.getsockname())
+        assert not door.knock()
+    assert not door.knock()
     door.close()
 
 

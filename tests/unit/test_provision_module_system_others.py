@@ -7,7 +7,7 @@ import socket
 import pytest
 from provision_recorded import RecordedBox, filled, whats
 
-from rigd.provision.target import fstab, ssh_session, units
+from rigd.provision.target import fstab, units
 from rigd.provision.target.contract import ModuleError
 from rigd.provision.target.modules import (
     authorized_key,
@@ -21,7 +21,6 @@ from rigd.provision.target.modules import (
     sysctl,
     systemd,
     tailscale,
-    ufw,
     user,
     wait_for,
 )
@@ -276,110 +275,6 @@ def test_getent_splits_and_names_what_is_missing():
     assert getent.probe(arguments | {"key": "none", "fail_key": False}, box) == {"none": None}
 
 
-# --- firewall ---
-
-ACTIVE = "Status: active\nLogging: on (low)\nDefault: deny (incoming), allow (outgoing), disabled (routed)\n"
-RULES = "*filter\n### tuple ### allow tcp 22 0.0.0.0/0 any 192.168.0.0/16 in comment=6c616e\n### RULES ###\n"
-
-
-@pytest.fixture
-def firewall(tmp_path, monkeypatch):
-    (tmp_path / "user.rules").write_text(RULES)
-    (tmp_path / "ufw").write_text('DEFAULT_INPUT_POLICY="DROP"\nDEFAULT_OUTPUT_POLICY="ACCEPT"\n')
-    monkeypatch.setattr(ufw, "USER_RULES", (str(tmp_path / "user.rules"),))
-    monkeypatch.setattr(ufw, "DEFAULTS", str(tmp_path / "ufw"))
-    monkeypatch.setattr(ufw, "SETTLE_S", 0)
-
-    def box(peer="", *, status="Status: inactive\n", dry=""):
-        made = RecordedBox({"ufw status": status, "ufw --dry-run": dry, "ufw": "", "systemctl": "", "systemd-run": "",
-                            "ss -Htin": ""})  # fmt: skip
-        made.variables = {"SSH_CONNECTION": f"{peer} 50000 192.168.1.2 22" if peer else "none"}
-        return made
-
-    return box
-
-
-@pytest.mark.parametrize(
-    ("peer", "first"),
-    [
-        ("", "ufw enable"),
-        ("192.168.1.9", "ufw enable"),
-        ("100.64.0.7", "ufw allow ssh from 100.64.0.7, who is working here now"),
-    ],
-)
-def test_the_firewall_is_not_switched_on_against_who_does_it(firewall, peer, first):
-    assert whats(changes_of(ufw, firewall(peer), state="enabled"))[0] == first
-
-
-def test_a_timer_stands_by_while_the_firewall_changes_and_goes_when_the_session_lives(firewall):
-    box = firewall("100.64.0.7")
-    arguments = filled(ufw.MODULE, state="enabled")
-    state = ufw.probe(arguments, box)
-    box.ran.clear()
-    ufw.apply(arguments, state, ufw.difference(arguments, state), box)
-
-    verbs = [line.split()[0] + " " + line.split()[1] for line in box.ran if not line.startswith("ss ")]
-    assert verbs == [
-        "systemctl reset-failed",
-        "systemd-run --quiet",
-        "ufw allow",
-        "ufw --force",
-        "systemctl stop",
-    ]
-
-
-def test_a_firewall_that_cuts_the_session_is_put_off_again(firewall, monkeypatch):
-    monkeypatch.setattr(ssh_session, "carries", lambda _box, _address: False)
-    monkeypatch.setattr(ufw, "ROLLBACK_S", 0)
-    box = firewall("100.64.0.7")
-    arguments = filled(ufw.MODULE, state="enabled")
-    state = ufw.probe(arguments, box)
-    with pytest.raises(ModuleError, match="put off again"):
-        ufw.apply(arguments, state, ufw.difference(arguments, state), box)
-
-    assert "ufw --force disable" in box.ran
-
-
-@pytest.mark.parametrize(
-    ("dry", "given", "expected"),
-    [
-        ("Skipping adding existing rule\nSkipping adding existing rule (v6)\n", {}, []),
-        ("Rules updated\nRules updated (v6)\n", {}, ["ufw allow from any to any port 22 proto tcp"]),
-        (
-            "Skipping adding existing rule\nRules updated (v6)\n",
-            {},
-            ["ufw allow from any to any port 22 proto tcp"],
-        ),
-        ("### tuple ### allow tcp 99 0.0.0.0/0 any 0.0.0.0/0 in\nRules updated\n", {"delete": True}, []),
-        (
-            RULES.replace(" comment=6c616e", "") + "Rules updated\n",
-            {"delete": True},
-            ["ufw delete allow from any to any port 22 proto tcp"],
-        ),
-    ],
-)
-def test_ufw_itself_says_whether_a_rule_is_there(firewall, dry, given, expected):
-    box = firewall(status=ACTIVE, dry=dry)
-
-    assert whats(changes_of(ufw, box, rule="allow", to_port="22", proto="tcp", **given)) == expected
-
-
-def test_policies_are_compared(firewall):
-    assert changes_of(ufw, firewall(status=ACTIVE), default="deny", direction="incoming") == []
-    assert whats(changes_of(ufw, firewall(status=ACTIVE), default="reject", direction="incoming")) == [
-        "ufw default reject incoming"
-    ]
-
-
-def test_the_words_of_a_rule():
-    arguments = filled(ufw.MODULE, rule="deny", direction="in", interface="eth0", from_ip="10.0.0.0/8", to_port="80",
-                       proto="tcp", insert=1, comment="no web", log=True)  # fmt: skip
-
-    assert " ".join(ufw.rule_words(arguments)) == (
-        "insert 1 deny in on eth0 log from 10.0.0.0/8 to any port 80 proto tcp comment no web"
-    )
-
-
 # --- tailnet ---
 
 
@@ -542,11 +437,3 @@ def test_waiting_ends_as_soon_as_it_is_so_and_at_the_deadline(tmp_path):
     arguments = filled(wait_for.MODULE, path=str(tmp_path / "never"), timeout=0, sleep=0)
     with pytest.raises(ModuleError, match="in vain"):
         wait_for.apply(arguments, {}, [], RecordedBox())
-
-
-def test_the_session_is_found_above_sudo_and_a_rule_covers_it():
-    assert ssh_session.peer({"SSH_CONNECTION": "fe80::1%eth0 5000 fe80::2 2222"}) == ("fe80::1", 2222)
-    rules = [{"from": "10.0.0.0/8", "port": "22"}, {"from": "::/0", "port": "any"}]
-    assert ssh_session.covered(rules, "10.2.3.4", 22)
-    assert not ssh_session.covered(rules, "10.2.3.4", 2222)
-    assert ssh_session.covered(rules, "fe80::1", 2222)

@@ -125,6 +125,12 @@ def test_screen_speaks_ansibles_words():
     assert "ok=1    changed=1    unreachable=0    failed=0" in text
 
 
+def test_a_module_s_warnings_are_shown():
+    text = shown(STARTED, ended(Outcome.OK, {"warnings": ["/dev/sdb1 is not there yet"]}))
+
+    assert "ok: [box]\n[WARNING]: /dev/sdb1 is not there yet\n" in text
+
+
 def test_quiet_shows_only_what_changes_or_fails():
     text = shown(STARTED, ended(Outcome.OK), STARTED, ended(Outcome.FAILED, {"msg": "no space"}), quiet=True)
 

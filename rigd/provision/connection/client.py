@@ -15,6 +15,9 @@ Event = dict[str, Any]
 BlobSource = Callable[[str], bytes | None]
 """Gives the content whose sha256 it is asked for; None where it is not held."""
 
+Knock = Callable[[], bool | None]
+"""Tries a new connection to the host: whether it comes through; None where the host is this machine."""
+
 BEAT_S = 15.0
 SILENT_BEATS = 4
 """A helper answers every beat, even in the middle of a task; so many without an answer mean that the link is cut.
@@ -45,13 +48,15 @@ class Helper:
     """A running helper. One request at a time, from one thread at a time."""
 
     def __init__(
-        self, stream: Stream, reader: frames.Reader, *, host: str, blobs: BlobSource, beats: bool = True
-    ) -> None:
+        self, stream: Stream, reader: frames.Reader, *, host: str, blobs: BlobSource,
+        knock: Knock = lambda: None, beats: bool = True,
+    ) -> None:  # fmt: skip
         """Speak with a helper that has said it is ready; `reader` holds what of the stream was read already."""
         self._stream = stream
         self._reader = reader
         self._host = host
         self._blobs = blobs
+        self._knock = knock
         self._sending = threading.Lock()
         self._events: queue.Queue[Event | None] = queue.Queue(EVENT_LIMIT)
         self._next_id = 0
@@ -184,6 +189,9 @@ class Helper:
     def _take(self, event: Event) -> None:
         if event["event"] == "need":
             self._give(event["digest"])
+        elif event["event"] == "knock":
+            # On a thread of its own: a door that is shut says so late, and the beats' answers must be read.
+            threading.Thread(target=self._try_door, args=(event["knock"],), daemon=True).start()
         elif event["event"] != "beat":
             self._events.put(event)
 
@@ -203,6 +211,12 @@ class Helper:
             )
         else:
             self._send(frames.pack(answer, content))
+
+    def _try_door(self, number: int) -> None:
+        """Tell the helper whether a new connection comes through."""
+        seen = self._knock()
+        with contextlib.suppress(HostUnreachableError):
+            self._send(frames.pack({"request": "knocked", "knock": number, "open": seen}))
 
     def _beat(self) -> None:
         beat = frames.pack({"request": "beat"})

@@ -97,6 +97,9 @@ class LocalDoor:
             raise HostUnreachableError(f"cannot run '{argv[0]}'") from error
         return Ended(rc=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
+    def knock(self) -> None:
+        """Tell nothing: from here nobody sees whether others come in."""
+
 
 class ProcessStream:
     """The streams of a child process."""

@@ -14,12 +14,14 @@ from fabric import Config, Connection
 from rigd.provision.connection import hostkeys, sshconfig
 from rigd.provision.connection.bootstrap import install_python
 from rigd.provision.connection.client import BlobSource, Helper
+from rigd.provision.connection.knocking import knock
 from rigd.provision.connection.link import Tell
 from rigd.provision.connection.start import Ended, NoPythonError, start_helper
 from rigd.provision.connection.target import HostUnreachableError, Target
 
 KEEPALIVE_S = 15
 CHANNEL_DEADLINE_S = 30.0
+KNOCK_DEADLINE_S = 5.0
 REBOOT_POLL_S = 2.0
 _CHUNK_BYTES = 262144
 _LAST_WORDS_BYTES = 4096
@@ -153,6 +155,10 @@ class SshDoor:
         finally:
             watch.cancel()
             stream.close()
+
+    def knock(self) -> bool:
+        """Return whether a new connection by the same way is greeted."""
+        return knock(self._connection, deadline_s=min(KNOCK_DEADLINE_S, self._target.connect_timeout_s))
 
     def close(self) -> None:
         """Close the connection, and those of its gateways."""

@@ -72,6 +72,9 @@ class Door(Protocol):
     def run(self, argv: list[str], *, stdin: bytes = b"", deadline_s: float) -> Ended:
         """Run a process to its end, its input closed after `stdin`."""
 
+    def knock(self) -> bool | None:
+        """Return whether another connection of the same kind comes through; None where there is none."""
+
 
 class NoPythonError(HostUnreachableError):
     """The host has no Python that could run the helper."""
@@ -171,7 +174,7 @@ def _try(
         reader = frames.Reader(stream.receive)
         words = _negotiate(stream, reader)
         if words[-1:] == ["READY"]:
-            return Helper(stream, reader, host=target.name, blobs=blobs)
+            return Helper(stream, reader, host=target.name, blobs=blobs, knock=door.knock)
         said = stream.last_words().strip().splitlines()
         stream.close()
     finally:

@@ -53,8 +53,12 @@ class RealBox:
         groups: processes.Groups | None = None,
         blobs: Blobs | None = None,
         tell: Callable[[str], None] = lambda _text: None,
+        knock: Callable[[], bool | None] = lambda: None,
     ) -> None:
-        """Serve one task; `timeout_s` is its own limit (0: none), `tell` takes what is being done now."""
+        """Serve one task; `timeout_s` is its own limit (0: none), `tell` takes what is being done now.
+
+        `knock` has the controller try a new connection.
+        """
         self.check = check
         self.diff = diff
         self.backups: list[str] = []
@@ -64,6 +68,7 @@ class RealBox:
         self._groups = groups or processes.Groups()
         self._blobs = blobs or Blobs(_no_blobs)
         self._tell = tell
+        self._knock = knock
         self._told_s = UNTOLD
 
     def run(
@@ -115,6 +120,11 @@ class RealBox:
         if now_s - self._told_s >= PROGRESS_PAUSE_S:
             self._told_s = now_s
             self._tell(text)
+
+    def reached(self) -> bool | None:
+        """Return whether a new connection of the controller's comes through; None where it is on this machine."""
+        self._left_s()
+        return self._knock()
 
     def environment(self) -> Mapping[str, str]:
         """Return the environment of the task's commands."""

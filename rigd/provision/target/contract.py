@@ -119,6 +119,9 @@ class Box(Protocol):
     def progress(self, text: str) -> None:
         """Tell the person what is being done now; at most a few a second are shown."""
 
+    def reached(self) -> bool | None:
+        """Return whether a new connection of the controller's comes through; None where it is on the box."""
+
     def environment(self) -> Mapping[str, str]:
         """Return the environment of the task (`environment:` keyword on top of the login's)."""
 

@@ -51,6 +51,8 @@ class Place:
     blobs: Blobs | None = None
     emit: Callable[[Event], None] = lambda _event: None
     """Takes `progress` and `debug` events while a task runs."""
+    knock: Callable[[], bool | None] = lambda: None
+    """Has the controller try a new connection to the box."""
 
 
 def probe(work: Work, place: Place) -> Event:
@@ -109,7 +111,7 @@ class _Task:
         """Whether something on the box may have been changed."""
         self.box = RealBox(
             check=work.check, diff=work.diff, environment=work.environment, timeout_s=work.timeout_s,
-            groups=place.groups, blobs=place.blobs,
+            groups=place.groups, blobs=place.blobs, knock=place.knock,
             tell=lambda text: None if work.secret else place.emit(self.event("progress", text=text)),
         )  # fmt: skip
         self.arguments = _complete(module.arguments, work.arguments, self.box.environment())

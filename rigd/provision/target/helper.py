@@ -1,13 +1,15 @@
 """The helper: one process a host and user, which answers the controller's requests until the controller is gone.
 
-    requests: hello | lock | facts | doctor | batch | apply, and at any time beat | cancel | blob
-    events:   hello | facts | doctor | probed | applied | failed | progress | debug | need; `done` ends each request
+    requests: hello | lock | facts | doctor | batch | apply, and at any time beat | cancel | blob | knocked
+    events:   hello | facts | doctor | probed | applied | failed | progress | debug | need | knock;
+              `done` ends each request
 
-A thread reads, so that a beat, a `cancel` or content is taken while a task runs; tasks run one after the other.
+A thread reads, so that a beat, a `cancel` or an answer is taken while a task runs; tasks run one after the other.
 When the input ends, or nobody has been heard for too long, every process group that was started is ended.
 """
 
 import contextlib
+import itertools
 import os
 import pwd
 import queue
@@ -26,6 +28,8 @@ from rigd.provision.target.runlock import RunLock
 START_LIMIT_S = 75.0
 """How long the first words of the controller are awaited."""
 BLOB_DEADLINE_S = 120.0
+KNOCK_DEADLINE_S = 20.0
+"""How long the controller may try a new connection; it gives up sooner itself, if it hears of it."""
 LAST_TASK_S = 5.0
 """How long the task that runs when the controller goes may take to clean up."""
 
@@ -41,7 +45,9 @@ class Helper:
         self._send = send
         self._sending = threading.Lock()
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._contents: queue.SimpleQueue[tuple[Request, bytes] | None] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[tuple[Request, bytes] | None] = queue.SimpleQueue()
+        """What a task asked the controller for: content, or whether it comes in."""
+        self._knocks = itertools.count()
         self._blobs = Blobs(self._fetch)
         self._groups = Groups()
         self._present: Any = None
@@ -76,7 +82,7 @@ class Helper:
             pass  # The controller is gone, or silent, or not one of ours: all the same to this end.
         self._over = True
         self._groups.stop.set()
-        self._contents.put(None)
+        self._heard.put(None)
         self._requests.put(None)
         self._groups.end_all()
 
@@ -84,13 +90,13 @@ class Helper:
         kind = header.get("request")
         if kind == "beat":
             self._emit({"event": "beat"})
-        elif kind == "blob":
-            self._contents.put((header, payload))
+        elif kind in ("blob", "knocked"):
+            self._heard.put((header, payload))
         elif kind == "cancel":
             if header.get("of") == self._present:
                 self._groups.stop.set()
-                # Wakes a task that waits for content.
-                self._contents.put(None)
+                # Wakes a task that waits for an answer.
+                self._heard.put(None)
                 self._groups.end_all()
         else:
             self._requests.put(header)
@@ -119,23 +125,33 @@ class Helper:
 
     def _fetch(self, digest: str) -> bytes:
         self._emit({"event": "need", "digest": digest})
-        until_s = time.monotonic() + BLOB_DEADLINE_S
+        heard = self._hear("digest", digest, deadline_s=BLOB_DEADLINE_S)
+        if heard is None:
+            raise ModuleError(f"the controller did not send what it holds within {BLOB_DEADLINE_S:g} s")
+        header, payload = heard
+        if reason := header.get("missing"):
+            raise ModuleError(f"the content that this task needs did not come: {reason}")
+        return payload
+
+    def _knock(self) -> bool | None:
+        """Have the controller try a new connection; one that cannot be asked any more does not come in either."""
+        number = next(self._knocks)
+        self._emit({"event": "knock", "knock": number})
+        heard = self._hear("knock", number, deadline_s=KNOCK_DEADLINE_S)
+        return heard[0].get("open") if heard else False
+
+    def _hear(self, name: str, value: Any, *, deadline_s: float) -> tuple[Request, bytes] | None:
+        """Return the answer that names what was asked for; None at the deadline. Older answers are dropped."""
+        until_s = time.monotonic() + deadline_s
         while True:
             try:
-                came = self._contents.get(timeout=max(0.0, until_s - time.monotonic()))
+                came = self._heard.get(timeout=max(0.0, until_s - time.monotonic()))
             except queue.Empty:
-                raise ModuleError(
-                    f"the controller did not send what it holds within {BLOB_DEADLINE_S:g} s"
-                ) from None
+                return None
             if self._groups.stop.is_set():
                 raise TaskCancelled
-            if came is None:
-                continue
-            header, payload = came
-            if header.get("digest") == digest:
-                if reason := header.get("missing"):
-                    raise ModuleError(f"the content that this task needs did not come: {reason}")
-                return payload
+            if came is not None and came[0].get(name) == value:
+                return came
 
     def _hello(self, request: Request) -> None:
         self.silence_limit_s = float(request.get("silence_limit_s", self.silence_limit_s))
@@ -177,7 +193,7 @@ class Helper:
                 return
 
     def _place(self) -> engine.Place:
-        return engine.Place(groups=self._groups, blobs=self._blobs, emit=self._emit)
+        return engine.Place(groups=self._groups, blobs=self._blobs, emit=self._emit, knock=self._knock)
 
 
 def about() -> Event:

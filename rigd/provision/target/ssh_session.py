@@ -1,9 +1,8 @@
-"""The ssh session that the helper was started by: whose address it is, and whether it still carries."""
+"""The ssh session that the helper was started by: where from, where to, and whether it still carries."""
 
-import ipaddress
 import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from rigd.provision.target.contract import Box
 from rigd.provision.target.questions import ask
@@ -11,8 +10,21 @@ from rigd.provision.target.questions import ask
 MOST_PARENTS = 16
 
 
-def peer(environment: Mapping[str, str] | None = None) -> tuple[str, int] | None:
-    """Return the address of the other side and our port, or None where no ssh session is above us.
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """Whoever works on the box now, as a firewall sees the next one of the same kind."""
+
+    address: str
+    """Of the other side."""
+    own_address: str
+    port: int
+    """Of our sshd."""
+    interface: str = ""
+    """By which it comes in; "" where that is not known."""
+
+
+def present(environment: Mapping[str, str] | None = None) -> Session | None:
+    """Return the session, its interface left open; None where no ssh session is above us.
 
     sudo takes the variable away, so the environments of the processes above are read, too.
     """
@@ -26,7 +38,7 @@ def peer(environment: Mapping[str, str] | None = None) -> tuple[str, int] | None
     words = text.split()
     if len(words) != 4:  # noqa: PLR2004  (address and port of either side)
         return None
-    return words[0].split("%")[0], int(words[3])
+    return Session(address=words[0].split("%")[0], own_address=words[2].split("%")[0], port=int(words[3]))
 
 
 def _variable(pid: int, name: str) -> str:
@@ -47,17 +59,13 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def carries(box: Box, address: str) -> bool:
-    """Return whether what we send still arrives: nothing to that address waits for an answer."""
-    answer = ask(box, ["ss", "-Htin", "state", "established", "dst", address], timeout_s=10)
+def interface(box: Box, session: Session) -> str:
+    """Return the interface that the way back to the other side takes; "" where `ip` does not tell."""
+    words = ask(box, ["ip", "-o", "route", "get", session.address], timeout_s=10).stdout.split()
+    return words[words.index("dev") + 1] if "dev" in words[:-1] else ""
+
+
+def carries(box: Box, session: Session) -> bool:
+    """Return whether what we send still arrives: nothing to the other side waits for an answer."""
+    answer = ask(box, ["ss", "-Htin", "state", "established", "dst", session.address], timeout_s=10)
     return "unacked:" not in answer.stdout or "lastrcv:" not in answer.stdout
-
-
-def covered(rules: list[dict[str, Any]], address: str, port: int) -> bool:
-    """Return whether one of these allowing rules lets the address reach the port. Pure."""
-    other = ipaddress.ip_address(address)
-    for rule in rules:
-        network = ipaddress.ip_network(rule["from"], strict=False)
-        if other.version == network.version and other in network and (rule["port"] in ("any", str(port))):
-            return True
-    return False

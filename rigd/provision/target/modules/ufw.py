@@ -1,21 +1,16 @@
 """The firewall by ufw; never at the price of the ssh session that sets it."""
 
-import re
-import time
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
-from rigd.provision.target import ssh_session
+from rigd.provision.target import ssh_session, ufw_files, ufw_guard, ufw_rules
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 from rigd.provision.target.questions import NOT_THERE, ask
+from rigd.provision.target.ssh_session import Session
 
-ROLLBACK_S = 120
-ROLLBACK_UNIT = "rigd-ufw-rollback"
-SETTLE_S = 2.0
-USER_RULES = ("/etc/ufw/user.rules", "/etc/ufw/user6.rules")
-DEFAULTS = "/etc/default/ufw"
-CONFIGURATION = "/etc/ufw/ufw.conf"
 VERBS = {"enabled": "enable", "disabled": "disable", "reloaded": "reload", "reset": "reset"}
+DIRECTIONS = {"in": "incoming", "out": "outgoing", None: "incoming"}
 
 ARGUMENTS = {
     "state": Argument(choices=tuple(VERBS)),
@@ -43,7 +38,10 @@ ARGUMENTS = {
 
 
 def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
-    """Return whether the firewall is on, its policies, and what ufw would do with the rule."""
+    """Return what is set, what ufw would do with the rule, and what becomes of this session.
+
+    Raises ModuleError where the wish names the rule that would cut it.
+    """
     status = ask(box, ["ufw", "status", "verbose"])
     if status.rc == NOT_THERE:
         if box.check:
@@ -51,96 +49,77 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
         raise ModuleError("the box has no ufw: install the package `ufw` before")
     if status.rc != 0:
         raise ModuleError(f"ufw does not answer: {(status.stderr or status.stdout).strip()}")
-    peer = ssh_session.peer(box.environment())
     state: dict[str, Any] = {
         "absent": False,
         "active": "Status: active" in status.stdout,
-        "logging": _setting(CONFIGURATION, "LOGLEVEL"),
-        "policies": _policies(),
-        "peer": list(peer) if peer else None,
-        "covered": bool(peer and ssh_session.covered(_allowing(), *peer)),
-        "rule": "",
+        "logging": ufw_files.log_level(),
+        "policies": ufw_files.policies(),
+        "rules": ufw_files.rules(),
+        "words": None,
+        "session": None,
+        "pending": False,
+        "undone": ufw_guard.undone(),
     }
+    state["after"] = state["rules"]
     if arguments["rule"]:
-        state |= _probe_rule(arguments, box)
+        state |= _foretold(arguments, state, box)
+    if session := ssh_session.present(box.environment()):
+        session = replace(session, interface=ssh_session.interface(box, session))
+        state["session"] = asdict(session)
+        state["pending"] = ufw_guard.pending()
+        state["keep"] = _needs_a_rule(arguments, state, session)
     return state
 
 
-def _probe_rule(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
-    """Return whether the rule differs, and the words that set it right; ufw itself judges, without doing it."""
+def _foretold(arguments: Mapping[str, Any], state: Mapping[str, Any], box: Box) -> dict[str, Any]:
+    """Return the rules after the wish, and the words for it, None where nothing differs; ufw itself foretells."""
     words = rule_words(arguments)
-    text, rc = _foretold(words, box)
-    if "Invalid position" in text and arguments["insert"]:
+    answer = box.run(["ufw", "--dry-run", *words], ok=None)
+    if "Invalid position" in answer.stdout + answer.stderr and arguments["insert"]:
         # There are fewer rules than that: the end is the place.
         words = rule_words({**arguments, "insert": None})
-        text, rc = _foretold(words, box)
-    if rc != 0:
-        raise ModuleError(f"ufw does not take this rule: {text.strip()[-300:]}")
-    if arguments["delete"]:
-        # Asked to delete, it says the same whether there is such a rule or not; asked to add, it does not.
-        text, _ = _foretold(rule_words({**arguments, "delete": False, "insert": None}), box)
-        rules = _tuples(text)
-        there = _is_there(text) or (bool(rules) and rules <= _tuples(_rules_text()))
-        return {"rule": "differs" if there else "same", "words": words}
-    return {"rule": "same" if _is_there(text) else "differs", "words": words}
+        answer = box.run(["ufw", "--dry-run", *words], ok=None)
+    if answer.rc != 0:
+        raise ModuleError(f"ufw does not take this rule: {(answer.stdout + answer.stderr).strip()[-300:]}")
+    after = {**state["rules"], **ufw_rules.rules_in(answer.stdout)}
+    return {"after": after, "words": None if after == state["rules"] else words}
 
 
-def _foretold(words: list[str], box: Box) -> tuple[str, int]:
-    answer = box.run(["ufw", "--dry-run", *words], ok=None)
-    return answer.stdout + answer.stderr, answer.rc
+def _needs_a_rule(arguments: Mapping[str, Any], state: Mapping[str, Any], session: Session) -> bool:
+    """Return whether the session would be cut for want of a rule; refuse a wish that cuts it by a rule of its own."""
+    if not _filters_after(arguments, state):
+        return False
+    policy = state["policies"].get("incoming", "")
+    now = ufw_rules.verdict(state["rules"], policy, session)
+    if state["active"] and not now.lets_in:
+        # It came in all the same, by a rule that ufw does not show; only trying tells what becomes of it.
+        return False
+    if arguments["default"] and _direction(arguments) == "incoming":
+        policy = arguments["default"]
+    then = ufw_rules.verdict(state["after"], policy, session)
+    if then.lets_in:
+        return False
+    if then.rule:
+        raise ModuleError(_refusal(session, f"by `{then.rule}`"))
+    if now.rule:
+        raise ModuleError(_refusal(session, f"for `{now.rule}` alone lets it in"))
+    return True
 
 
-def _is_there(text: str) -> bool:
-    """Return whether every line that ufw says of the rule (v4 and v6) is that it need do nothing."""
-    said = [line for line in text.splitlines() if line.startswith(("Skipping", "Rule"))]
-    return bool(said) and all(line.startswith("Skipping") for line in said)
+def _refusal(session: Session, why: str) -> str:
+    return (
+        f"refused: this would cut the ssh session from {session.address} that works here now, {why}; "
+        f"let it in before: ufw insert 1 allow from {session.address} to any port {session.port} proto tcp"
+    )
 
 
-def _tuples(text: str) -> set[str]:
-    """Return the rules in ufw's own notation, comments left aside."""
-    lines = [line for line in text.splitlines() if line.startswith("### tuple ###")]
-    return {line.partition(" comment=")[0] for line in lines}
-
-
-def _policies() -> dict[str, str]:
-    names = {"incoming": "INPUT", "outgoing": "OUTPUT", "routed": "FORWARD"}
-    words = {"ACCEPT": "allow", "DROP": "deny", "REJECT": "reject"}
-    found = {direction: _setting(DEFAULTS, f"DEFAULT_{name}_POLICY") for direction, name in names.items()}
-    return {direction: words.get(word, word.lower()) for direction, word in found.items() if word}
-
-
-def _setting(path: str, name: str) -> str:
-    match = re.search(rf'^{name}="?(\w+)', _read(path), re.MULTILINE)
-    return match[1] if match else ""
-
-
-def _allowing() -> list[dict[str, Any]]:
-    """Return the incoming rules of ufw that allow, as address and port."""
-    rules = []
-    # ### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 OpenSSH - in
-    for line in _tuples(_rules_text()):
-        verb, protocol, port, _, from_port, source, *rest = line.split()[3:]
-        plain = verb in ("allow", "limit") and protocol in ("any", "tcp") and from_port == "any"
-        if plain and rest[-1:] == ["in"]:
-            rules.append({"from": source, "port": port})
-    return rules
-
-
-def _rules_text() -> str:
-    return "".join(_read(path) for path in USER_RULES)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""
+def _filters_after(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    wanted = arguments["state"]
+    return wanted == "enabled" or (state["active"] and wanted not in ("disabled", "reset"))
 
 
 def _direction(arguments: Mapping[str, Any]) -> str:
-    given = str(arguments["direction"] or "incoming")
-    return {"in": "incoming", "out": "outgoing"}.get(given, given)
+    return DIRECTIONS.get(arguments["direction"], str(arguments["direction"]))
 
 
 def rule_words(arguments: Mapping[str, Any]) -> list[str]:
@@ -172,22 +151,34 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     if state["absent"]:
         return [Change(what="set the firewall (once ufw is installed)", subject="ufw")]
     changes = []
+    if state["pending"]:
+        changes.append(
+            Change(what="see whether ssh comes in after a change that was broken off", subject="ufw")
+        )
+    if state["session"] and state["keep"]:
+        changes.append(_keep(state["session"]))
     if arguments["logging"] and not _logs(state["logging"], arguments["logging"]):
         changes.append(_command(f"logging {arguments['logging']}", "logging", arguments["logging"]))
-    if arguments["default"] and state["policies"].get(_direction(arguments)) != arguments["default"]:
-        direction = _direction(arguments)
-        changes.append(
-            _command(
-                f"default {arguments['default']} {direction}", "default", arguments["default"], direction
-            )
-        )
-    if arguments["rule"] and state["rule"] == "differs":
+    direction = _direction(arguments)
+    if arguments["default"] and state["policies"].get(direction) != arguments["default"]:
+        changes.append(_command(f"default {arguments['default']} {direction}",
+                                "default", arguments["default"], direction))  # fmt: skip
+    if state["words"]:
         changes.append(_command(" ".join(state["words"]), *state["words"]))
     if wanted in ("enabled", "disabled") and state["active"] is not (wanted == "enabled"):
         changes.append(_command(VERBS[wanted], "--force", VERBS[wanted]))
     if wanted in ("reloaded", "reset"):
         changes.append(_command(VERBS[wanted], "--force", VERBS[wanted], once=True))
-    return [*_keep_session(arguments, state, changes), *changes]
+    return changes
+
+
+def _keep(session: Mapping[str, Any]) -> Change:
+    words = f"allow proto tcp from {session['address']} to any port {session['port']} comment".split()
+    return Change(
+        what=f"ufw allow ssh from {session['address']}, who is working here now",
+        subject="ufw",
+        data={"words": [*words, "rigd: this ssh session"]},
+    )
 
 
 def _logs(have: str, wanted: str) -> bool:
@@ -199,93 +190,38 @@ def _command(what: str, *words: str, once: bool = False) -> Change:
     return Change(what=f"ufw {what}", subject="ufw", data={"words": list(words)}, once=once)
 
 
-def _keep_session(
-    arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change]
-) -> list[Change]:
-    """Return the rule that lets this session's other side come in again, where nothing does yet."""
-    if not changes or not state["peer"] or state["covered"] or not _may_cut(arguments, state):
-        return []
-    address, port = state["peer"]
-    words = [
-        "allow",
-        "proto",
-        "tcp",
-        "from",
-        address,
-        "to",
-        "any",
-        "port",
-        str(port),
-        "comment",
-        "rigd: this ssh session",
-    ]
-    return [
-        Change(
-            what=f"ufw allow ssh from {address}, who is working here now",
-            subject="ufw",
-            data={"words": words},
-        )
-    ]
+def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box) -> None:
+    """Give the commands; where they may cut this session, under guard of a timer."""
+    guarded = state["session"] if state["pending"] or _may_cut(arguments, state) else None
+    if guarded and not state["pending"]:
+        ufw_guard.set_timer(box, active=state["active"])
+    try:
+        for change in changes:
+            if change.data:
+                box.run(["ufw", *change.data["words"]], timeout_s=ufw_guard.COMMAND_TIMEOUT_S)
+    except ModuleError:
+        if guarded:
+            ufw_guard.put_back(box)
+        raise
+    if guarded:
+        ufw_guard.confirm(box, Session(**guarded))
 
 
 def _may_cut(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    denies = (
-        arguments["default"] in ("deny", "reject") and _direction(arguments) == "incoming" and state["active"]
+    """Return whether what changes may cut; more is allowed, or written down, without that."""
+    tightens = (
+        arguments["state"] in ("enabled", "reloaded")
+        or arguments["default"] in ("deny", "reject")
+        or (arguments["rule"] and (arguments["delete"] or arguments["rule"] != "allow"))
     )
-    rule = arguments["rule"] in ("deny", "reject", "limit") or (
-        arguments["rule"] == "allow" and arguments["delete"]
-    )
-    return arguments["state"] in ("enabled", "reset") or denies or (rule and state["active"])
-
-
-def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box) -> None:
-    """Give the commands; where they may cut this session, a timer puts the firewall off unless it survives."""
-    guarded = bool(state["peer"]) and _may_cut(arguments, state)
-    if guarded:
-        _set_timer(box)
-    try:
-        for change in changes:
-            box.run(["ufw", *change.data["words"]], timeout_s=60)
-        if guarded:
-            _survives(state["peer"][0], box)
-    except ModuleError:
-        if guarded:
-            box.run(["ufw", "--force", "disable"], ok=None, timeout_s=60)
-        raise
-    finally:
-        if guarded:
-            ask(box, ["systemctl", "stop", f"{ROLLBACK_UNIT}.timer"])
-
-
-def _set_timer(box: Box) -> None:
-    """If all goes wrong, helper included, the firewall is off again two minutes later."""
-    ask(box, ["systemctl", "reset-failed", f"{ROLLBACK_UNIT}.service"])
-    ask(
-        box,
-        [
-            "systemd-run",
-            "--quiet",
-            f"--on-active={ROLLBACK_S}",
-            f"--unit={ROLLBACK_UNIT}",
-            "ufw",
-            "--force",
-            "disable",
-        ],
-    )
-
-
-def _survives(address: str, box: Box) -> None:
-    box.progress("looking whether this session still carries")
-    time.sleep(SETTLE_S)
-    until_s = time.monotonic() + ROLLBACK_S / 4
-    while not ssh_session.carries(box, address):
-        if time.monotonic() > until_s:
-            raise ModuleError(f"the firewall cut the session from {address}, so it was put off again")
-        time.sleep(SETTLE_S / 2)
+    return bool(tightens) and _filters_after(arguments, state)
 
 
 def result(_arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    return {} if state["absent"] else {"active": state["active"], "policies": state["policies"]}
+    if state["absent"]:
+        return {}
+    told = {"warnings": [state["undone"]]} if state["undone"] else {}
+    return {"active": state["active"], "policies": state["policies"], **told}
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> str | None:
@@ -306,7 +242,9 @@ MODULE = Module(
     check_arguments=check_arguments,
     summary="the firewall by ufw",
     differs=(
+        "a rule that would cut the ssh session at work here, or the loss of the one that lets it in, is refused",
         "before the firewall is switched on or tightened over ssh, the address that works here now is allowed",
-        "a timer puts the firewall off after two minutes if the session does not survive the change",
+        "after a change that may cut, another connection is tried from outside; without one all is put back",
+        "a timer puts it back after two minutes where nobody is left to try, or to put it back",
     ),
 )
