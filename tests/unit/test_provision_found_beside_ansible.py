@@ -7,7 +7,7 @@ import pytest
 from provisioning import Bench
 
 from rigd.errors import UsageError
-from rigd.provision.run.boxes import BusyError
+from rigd.provision.run.calls import Busy
 from rigd.provision.target.modules import apt_key
 
 
@@ -90,7 +90,7 @@ def test_no_task_can_ignore_that_another_run_is_at_work(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_args: object, **_kwargs: object) -> None:
-        raise BusyError("another run is at work on 'box'")
+        raise Busy("another run is at work on 'box'")
 
     monkeypatch.setattr("rigd.provision.run.boxes.Boxes._take_lock", busy)
     found = bench.play('- {name: one, command: "true", ignore_errors: true}\n- {name: two, command: "true"}')

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from provisioning import Bench
 
+from rigd.provision.run.journal import JournalError
+
 PLAYBOOK = """
 - name: box
   hosts: all
@@ -258,3 +260,47 @@ def test_process_that_is_killed_for_real_is_gone_on_with(tmp_path, block_until):
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "restarted").read_text() == "x\n"
+
+
+def test_journal_that_cannot_be_written_ends_the_run_whatever_its_tasks_ignore(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    bench.playbook("""
+        - block:
+            - {name: one, copy: {content: x, dest: "{{ here }}/one"}, ignore_errors: true}
+            - {name: two, copy: {content: x, dest: "{{ here }}/two"}, ignore_errors: true}
+          rescue:
+            - {name: mend, copy: {content: x, dest: "{{ here }}/mended"}}
+        """)
+
+    def full(kind: str) -> None:
+        if kind == "started":
+            raise JournalError("cannot write the journal", hint="make room")
+
+    found = bench.run(fault=full)
+
+    assert (found.code, found.counts) == (1, {"failed": 1})
+    assert "cannot write the journal (make room)" in found.text()
+    assert not list(tmp_path.glob("[otm]*e*"))
+
+
+LOST = {
+    "condition": '{name: one, copy: {content: x, dest: "{{ here }}/x"}, when: ansible_kernel == "x"}',
+    "value": '{name: one, debug: {msg: "{{ ansible_kernel }}"}}',
+    "loop": '{name: one, debug: {msg: "{{ item }}"}, loop: ["{{ ansible_kernel }}"]}',
+    "name": '{name: "one {{ ansible_kernel }}", command: "true"}',
+}
+
+
+@pytest.mark.parametrize("task", LOST.values(), ids=LOST)
+def test_host_that_is_gone_when_a_fact_is_wanted_is_unreachable_whatever_is_ignored(tmp_path, task):
+    bench = Bench(tmp_path)
+    bench.box.gone = True
+
+    found = bench.play(f"""
+        - block:
+            - {{ignore_errors: true, {task[1:]}
+          rescue:
+            - {{name: rescued, debug: {{msg: x}}}}
+        """)
+
+    assert (found.code, found.counts) == (4, {"unreachable": 1})

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rigd.errors import RigdError, explain
+from rigd.errors import RigdError
 from rigd.provision.connection.client import Event, Helper
 from rigd.provision.connection.link import Link as Way
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import HostUnreachableError, Target
-from rigd.provision.run.calls import Answer, Call, Link, Lost
+from rigd.provision.run.calls import Answer, Busy, Call, Link, Lost
+from rigd.provision.run.results import sentence
 
 ASK_DEADLINE_S = 25_000.0
 """Longest wait for one frame; a task's own deadline is shorter, and kept on the box."""
@@ -19,10 +20,6 @@ GRACE_S = 30.0
 TargetOf = Callable[[str], Target]
 Tell = Callable[[str], None]
 Connect = Callable[..., Way]
-
-
-class BusyError(RigdError):
-    """Another run works on the box."""
 
 
 class Contents:
@@ -90,9 +87,8 @@ class Boxes:
         answer = link.ask("lock", holder=holder)
         if answer["event"] == "busy":
             who = f": {answer['holder']}" if answer.get("holder") else ""
-            raise BusyError(
-                f"another run is at work on '{self._name}'{who}",
-                hint="wait until it has ended, then run this again",
+            raise Busy(
+                f"another run is at work on '{self._name}'{who} (wait until it has ended, then run this again)"
             )
 
     def way(self, host: str | None = None) -> Way:
@@ -227,8 +223,7 @@ class _losing:  # noqa: N801  (used as a statement)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, HostUnreachableError):
-            hint = f" ({error.hint})" if error.hint else ""
-            raise Lost(explain(error) + hint) from error
+            raise Lost(sentence(error)) from error
 
 
 def _work(call: Call) -> dict[str, Any]:

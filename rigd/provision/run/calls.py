@@ -83,5 +83,19 @@ class Link(Protocol):
         """End the helper and what it started."""
 
 
-class Lost(Exception):  # noqa: N818  (what happened to the host)
-    """A host does not answer, or no longer. Other hosts go on."""
+class HostOver(BaseException):
+    """A host's part of the run ends here, whatever its tasks ignore or rescue; other hosts go on.
+
+    No `Exception`, so that no template that asks for a fact takes it for an error of its own.
+    """
+
+    told = False
+    """Whether the task in which it happened has told and counted it."""
+
+
+class Lost(HostOver):
+    """The host does not answer, or no longer."""
+
+
+class Busy(HostOver):
+    """Another run is at work on the host."""

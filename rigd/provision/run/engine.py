@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rigd.errors import ExitCode, RigdError, UsageError, explain
+from rigd.errors import ExitCode, RigdError, UsageError
 from rigd.provision.connection.link import connect
 from rigd.provision.connection.target import Target
 from rigd.provision.language.model import Host, Inventory, Play, Playbook
 from rigd.provision.run.boxes import Boxes, Connect, TargetOf
-from rigd.provision.run.calls import Lost
-from rigd.provision.run.events import Event, Noted, Outcome, PlayStarted, Progress, RunEnded, TaskEnded, Tell
+from rigd.provision.run.calls import HostOver, Lost
+from rigd.provision.run.events import Event, Noted, PlayStarted, Progress, RunEnded, TaskEnded, Tell
 from rigd.provision.run.flow import Once, PlayEnded, RebootsHere, Stop, Stopped, TaskFailed
-from rigd.provision.run.journal import Journal, NoJournal, Past, Runs
+from rigd.provision.run.journal import Journal, JournalError, NoJournal, Runs
 from rigd.provision.run.options import RunOptions
+from rigd.provision.run.past import Past
 from rigd.provision.run.play import HostPlay, HostState, RunState
-from rigd.provision.run.results import failed, unreachable
+from rigd.provision.run.results import Result, failed, outcome_of, sentence, unreachable
 from rigd.provision.run.scopes import Scopes
 from rigd.provision.run.selection import beginning_at
 from rigd.provision.run.walk import Walker
@@ -129,6 +130,9 @@ class Engine:
         if self._options.fresh:
             return None
         past = self._runs.broken_run(self._digest)
+        if past is not None and past.damaged:
+            lost = f"{past.damaged} damaged lines; what they said it owed (handlers, a reboot) is not known"
+            self._tell(Noted(text=f"warning: the journal of run {past.id} has {lost}"))
         if past is None or not any(
             left.changed or any(left.pending.values()) or left.reboots for left in past.hosts.values()
         ):
@@ -221,24 +225,26 @@ class Engine:
             host.end_play()
         except RebootsHere as reboot:
             self._reboot = reboot.ask
-        except (TaskFailed, Lost):
+        except (TaskFailed, Stopped):
             host.state.out = True
-        except Stopped:
+        except HostOver as over:
             host.state.out = True
+            if not over.told:
+                self._broke_off(host, unreachable(str(over)) if isinstance(over, Lost) else failed(str(over)))
         except RigdError as error:
             host.state.out = True
-            self._broke_off(host, error, Outcome.FAILED)
+            self._broke_off(host, failed(sentence(error)))
         except Exception as error:  # noqa: BLE001  (the boundary of a host's thread: the others go on)
             host.state.out = True
-            self._broke_off(host, error, Outcome.FAILED)
+            self._broke_off(host, failed(_unexpected(error)))
+            if os.environ.get(DEBUG_VARIABLE):
+                traceback.print_exception(error)
 
-    def _broke_off(self, host: HostPlay, error: Exception, outcome: Outcome) -> None:
-        text = explain(error) if isinstance(error, RigdError) else _unexpected(error)
+    def _broke_off(self, host: HostPlay, result: Result) -> None:
+        """Tell what ended a host's part of the run outside of any task."""
+        outcome = outcome_of(result)
         host.run.recap.count(host.name, outcome)
-        result = unreachable(text) if outcome is Outcome.UNREACHABLE else failed(text)
         self._tell(TaskEnded(host=host.name, name="", place="", outcome=outcome, result=result))
-        if not isinstance(error, RigdError) and os.environ.get(DEBUG_VARIABLE):
-            traceback.print_exception(error)
 
     # --- the end ---
 
@@ -253,7 +259,10 @@ class Engine:
         elif state == "done" and self._options.start_at is not None:
             # What a broken run left in the tasks before that one is still to be done.
             state = "partial"
-        run.journal.end(state, counts)
+        try:
+            run.journal.end(state, counts)
+        except JournalError as error:
+            self._tell(Noted(text=f"warning: {sentence(error)}"))
         self._tell(
             RunEnded(
                 hosts=counts,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rigd.errors import RigdError, explain
+from rigd.errors import RigdError
 from rigd.provision.connection.target import Target
 from rigd.provision.language.model import Host, Included, Play, Role, Task
 from rigd.provision.language.search import find_file
@@ -16,10 +16,11 @@ from rigd.provision.run.events import Noted, Recap, Tell
 from rigd.provision.run.files import filed
 from rigd.provision.run.flow import Once, PlayEnded, Stop, Stopped, TaskFailed
 from rigd.provision.run.handlers import Owed, matching
-from rigd.provision.run.journal import HostPast, Journal
+from rigd.provision.run.journal import Journal
 from rigd.provision.run.options import RunOptions
+from rigd.provision.run.past import HostPast
 from rigd.provision.run.prepare import Filed, Prepared, Scope, short, truth
-from rigd.provision.run.results import Result, failed, registered, skipped
+from rigd.provision.run.results import Result, failed, registered, sentence, skipped
 from rigd.provision.run.scopes import Known, Scopes
 
 
@@ -147,8 +148,7 @@ class HostPlay:
         """Return the result of a task whose values cannot be made out; in check mode that may be no fault of it."""
         name = self.run.scopes.first_used(self, task, self.state.known.unforetold)
         if name is None or not self.run.options.check:
-            hint = f" ({error.hint})" if error.hint else ""
-            return failed(explain(error) + hint)
+            return failed(sentence(error))
         text = f"unknown: depends on '{name}', which check mode cannot know"
         return skipped(text, unknown=True, remark=text)
 

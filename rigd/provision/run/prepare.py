@@ -129,9 +129,8 @@ class Preparer:
 
     def __call__(self, task: Task, unknown: frozenset[str] = frozenset()) -> Prepared:
         """Return the task with every value filled in; what is wrong with it becomes its result."""
-        scope = self._around.scope(task, unknown)
-        secret = True
         try:
+            scope = self._around.scope(task, unknown)
             secret = self._flag(scope, task.no_log)
             shell = Prepared(
                 task=task,

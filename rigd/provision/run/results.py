@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rigd.errors import RigdError, explain
 from rigd.provision.run.calls import Answer
 from rigd.provision.run.events import Outcome
 
@@ -33,6 +34,11 @@ def with_lines(result: Result) -> Result:
 def failed(message: str, **facts: Any) -> Result:
     """Return the result of a task that failed."""
     return {"changed": False, "failed": True, "msg": message, **facts}
+
+
+def sentence(error: RigdError) -> str:
+    """Return an error and what to do next as the message of a result."""
+    return explain(error) + (f" ({error.hint})" if error.hint else "")
 
 
 def unreachable(message: str) -> Result:

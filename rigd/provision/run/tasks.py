@@ -12,11 +12,11 @@ from rigd.provision.language.model import Expression, Task
 from rigd.provision.run import results
 from rigd.provision.run.actions import ACTIONS
 from rigd.provision.run.ahead import Ahead
-from rigd.provision.run.boxes import BusyError
 from rigd.provision.run.calls import Answer, Call, Lost
 from rigd.provision.run.events import ItemEnded, Outcome, Progress, TaskEnded, TaskStarted
 from rigd.provision.run.flow import TaskFailed
-from rigd.provision.run.journal import HostPast, Journal, task_in_play
+from rigd.provision.run.journal import Journal, JournalError
+from rigd.provision.run.past import HostPast, task_in_play
 from rigd.provision.run.play import HostPlay
 from rigd.provision.run.prepare import Item, Prepared, Scope, flat, short, truth
 from rigd.provision.run.results import Result
@@ -33,10 +33,10 @@ class TaskRunner:
         self._ahead = ahead
 
     def run(self, task: Task, *, handler: bool = False) -> Result:
-        """Run a task and return its result; raises `TaskFailed` or `Lost` where the play cannot go on."""
+        """Run a task and return its result; raises `TaskFailed` or `HostOver` where the play cannot go on."""
         self._host.check_stop()
         began_s = time.monotonic()
-        prepared = self._ahead.prepared(task)
+        prepared = self._prepared(task)
         self._run.tell(
             TaskStarted(
                 host=self._host.name,
@@ -48,6 +48,14 @@ class TaskRunner:
         )
         result = self._host.once(prepared, lambda: self._items(prepared))
         return self._close(prepared, result, began_s)
+
+    def _prepared(self, task: Task) -> Prepared:
+        try:
+            return self._ahead.prepared(task)
+        except Lost as lost:
+            # A fact was to be read for it.
+            settled = results.unreachable(str(lost))
+            return Prepared(task=task, id=task.id, name=task.name or short(task), settled=settled)
 
     # --- items ---
 
@@ -97,8 +105,7 @@ class TaskRunner:
         if facts := _facts_of(result):
             self._host.learn(facts)
         outcome = _outcome(result)
-        scope = self._host.scope(task)
-        ignored = self._ignored(scope, task, outcome)
+        ignored = self._ignored(task, outcome)
         changed = bool(result.get("changed"))
         for _each in range(max(1, len(self._host.included))):
             # Of a looped include each that is included counts, as with Ansible.
@@ -118,14 +125,15 @@ class TaskRunner:
         if ignored or outcome not in {Outcome.FAILED, Outcome.UNREACHABLE}:
             return result
         if outcome is Outcome.UNREACHABLE:
-            raise Lost(str(result.get("msg", "")))
+            lost = Lost(str(result.get("msg", "")))
+            lost.told = True
+            raise lost
         raise TaskFailed(task, result, name=prepared.name)
 
-    @staticmethod
-    def _ignored(scope: Scope, task: Task, outcome: Outcome) -> bool:
+    def _ignored(self, task: Task, outcome: Outcome) -> bool:
         raw = {Outcome.FAILED: task.ignore_errors, Outcome.UNREACHABLE: task.ignore_unreachable}.get(outcome)
         try:
-            return raw is not None and truth(scope.value(raw))
+            return raw is not None and truth(self._host.scope(task).value(raw))
         except RigdError:
             return False
 
@@ -151,8 +159,8 @@ class _Run:
             result = self._tries()
         except Lost as lost:
             return results.unreachable(str(lost))
-        except BusyError:
-            # No task's failure: nothing of this run may touch the box, whatever it ignores.
+        except JournalError:
+            # No task's failure: without a journal the run may change nothing, whatever it ignores.
             raise
         except RigdError as error:
             result = self._host.wrong(self._task, error)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rigd.provision.language.actions import find_action
 from rigd.provision.language.model import Block, Node, Play, Task
 from rigd.provision.run.ahead import Ahead
-from rigd.provision.run.calls import Lost
+from rigd.provision.run.calls import HostOver
 from rigd.provision.run.events import Noted
 from rigd.provision.run.flow import HostEnded, PlayEnded, RoleEnded, Stopped, TaskFailed
 from rigd.provision.run.handlers import due
@@ -32,7 +32,7 @@ class Walker:
         self._tasks = TaskRunner(host, self._ahead)
 
     def play(self, play: Play) -> None:
-        """Run the whole play. Raises `TaskFailed`, `Lost`, `Stopped`, ... where the host does not come to its end."""
+        """Run the whole play. Raises `TaskFailed`, `HostOver`, `Stopped`, ... where it does not come to its end."""
         try:
             for section in (play.pre_tasks, (*play.roles, *play.tasks), play.post_tasks):
                 self._nodes(flattened(section, self._run.options.selection))
@@ -118,7 +118,7 @@ class Walker:
                 try:
                     self._tasks.run(handler, handler=True)
                     self._included(handler)
-                except (TaskFailed, Lost, Stopped):
+                except (TaskFailed, HostOver, Stopped):
                     self._host.owed.add(paid)
                     raise
                 self._host.handled(paid)
