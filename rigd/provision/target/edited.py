@@ -1,6 +1,7 @@
 """A text file that a task edits: read, shown as a difference, validated, written in one step with its attributes."""
 
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Mapping
@@ -43,6 +44,11 @@ def read(path: str, encoding: str) -> str:
         raise ModuleError(f"cannot read '{path}': {error.strerror}") from error
     except LookupError as error:
         raise ModuleError(f"there is no encoding '{encoding}'") from error
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines with their ends. A line ends with a newline alone: a form feed is part of one."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def changes(

@@ -34,9 +34,11 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
 
 
 def _edited(arguments: Mapping[str, Any], text: str, *, gone: bool) -> str:
-    lines = text.splitlines(keepends=True)
-    begin = arguments["marker"].replace("{mark}", arguments["marker_begin"])
-    end = arguments["marker"].replace("{mark}", arguments["marker_end"])
+    lines = edited.lines_of(text)
+    begin, end = (
+        arguments["marker"].replace("{mark}", arguments[word]).rstrip("\n")
+        for word in ("marker_begin", "marker_end")
+    )
     first, last = _markers(lines, begin, end)
     if first is not None and last is not None:
         low, high = min(first, last), max(first, last)
@@ -49,7 +51,7 @@ def _edited(arguments: Mapping[str, Any], text: str, *, gone: bool) -> str:
     body = arguments["block"]
     block = [
         f"{begin}\n",
-        *((body if body.endswith("\n") else f"{body}\n").splitlines(keepends=True)),
+        *edited.lines_of(body if body.endswith("\n") else f"{body}\n"),
         f"{end}\n",
     ]
     if at is None:
@@ -75,7 +77,7 @@ def _markers(lines: list[str], begin: str, end: str) -> tuple[int | None, int | 
 def _place(arguments: Mapping[str, Any], lines: list[str]) -> int:
     after, before = arguments["insertafter"], arguments["insertbefore"]
     anchor = after if before is None else before
-    if anchor == "BOF":
+    if before == "BOF":
         return 0
     if anchor in (None, "EOF"):
         return len(lines)
@@ -83,18 +85,22 @@ def _place(arguments: Mapping[str, Any], lines: list[str]) -> int:
         pattern = re.compile(anchor)
     except re.error as error:
         raise ModuleError(f"'{anchor}' is no regular expression: {error}") from error
-    hits = [index for index, line in enumerate(lines) if pattern.search(line)]
-    if not hits:
-        return len(lines)
-    return hits[-1] + (before is None)
+    if pattern.flags & re.MULTILINE:  # Such a pattern may span lines, as it does with Ansible.
+        text = "".join(lines)
+        spans = [match.span() for match in [pattern.search(text)] if match]
+        hits = [text.count("\n", 0, end if before is None else start) for start, end in spans]
+    else:
+        hits = [index for index, line in enumerate(lines) if pattern.search(line)]
+    return hits[-1] + (before is None) if hits else len(lines)
 
 
 def _together(arguments: Mapping[str, Any]) -> str | None:
     marker = arguments.get("marker") or ""
     if "{mark}" not in marker:
         return "marker must contain {mark}, or the block's begin and end cannot be told apart"
-    if "\n" in marker.rstrip("\n"):
-        return "marker must be one line"
+    words = [arguments.get("marker_begin") or "", arguments.get("marker_end") or ""]
+    if "\n" in "".join([*words, marker.rstrip("\n")]):
+        return "marker, marker_begin and marker_end must be one line"
     return None
 
 

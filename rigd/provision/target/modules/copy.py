@@ -4,12 +4,11 @@ The controller turns a local `src` or `content` into `entries`: what belongs whe
 content, which is sent only where it differs.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import attributes, edited
+from rigd.provision.target import attributes, digests, edited
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_SHOWN = 1 << 20
@@ -22,13 +21,14 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     if entries is None:
         raise ModuleError("copy needs src or content")
     target = _target(arguments, entries)
-    missing = _missing(target)
-    single = len(entries) == 1 and entries[0]["path"] == "" and not arguments["dest"].endswith("/")
+    missing = _missing(target if _is_single(entries) else os.path.join(target, "-"))
     # In check mode a task before this one may be the one that would make it.
-    if missing and single and not box.check:
+    if missing and _is_single(entries) and not arguments["dest"].endswith("/") and not box.check:
         raise ModuleError(
             f"Destination directory {missing[-1]} does not exist: make it by the file module first"
         )
+    if arguments["checksum"]:
+        _prove(arguments, entries)
     found = [_look(arguments, entry, target) for entry in entries]
     return {"dest": target, "entries": found, "ids": attributes.identity(arguments), "parents": missing}
 
@@ -47,34 +47,48 @@ def _remote(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     for folder, folders, files in os.walk(source):
         inside = os.path.normpath(os.path.join(base, os.path.relpath(folder, source)))
         if inside != ".":
-            entries.append({"path": inside, "directory": True, "mode": attributes.look(folder)})
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        entries += [
-            _from(os.path.join(folder, name), os.path.join(inside, name)) for name in (*files, *links)
-        ]
+            entries.append({"path": inside, "directory": True, "mode": os.stat(folder).st_mode & 0o7777})
+        for name in (*files, *folders):
+            full, path = os.path.join(folder, name), os.path.join(inside, name)
+            if os.path.islink(full):
+                entries.append({"path": path, "link": os.readlink(full)})
+            elif name in files:
+                entries.append(_from(full, path))
     return [{**entry, "path": os.path.normpath(entry["path"])} for entry in entries]
 
 
 def _from(source: str, path: str) -> dict[str, Any]:
-    if os.path.islink(source) and not os.path.exists(source):
-        return {"path": path, "link": os.readlink(source)}
-    if os.path.isdir(source):
-        return {"path": path, "link": os.readlink(source)}
     mode = os.stat(source).st_mode & 0o7777
     return {
         "path": path,
-        "sha256": sha256(source),
+        "sha256": digests.of_file(source),
         "source": source,
         "mode": mode,
         "name": os.path.basename(source),
     }
 
 
+def _is_single(entries: "list[dict[str, Any]]") -> bool:
+    """Return whether it is about a file of its own, not about what is in a folder."""
+    return len(entries) == 1 and entries[0]["path"] == ""
+
+
+def _prove(arguments: Mapping[str, Any], entries: "list[dict[str, Any]]") -> None:
+    if not _is_single(entries):
+        raise ModuleError("checksum is for a file, and src is a folder")
+    entry = entries[0]
+    found = entry.get("sha1") or digests.of_file(entry["source"], "sha1")
+    if found != arguments["checksum"].lower():
+        raise ModuleError(
+            f"the SHA-1 of '{arguments['src']}' is {found}, and {arguments['checksum']} was wanted:"
+            " nothing was copied"
+        )
+
+
 def _target(arguments: Mapping[str, Any], entries: "list[dict[str, Any]]") -> str:
     """Return the path that entries are relative to; a file's own path for a single file."""
     dest: str = arguments["dest"]
-    single = len(entries) == 1 and entries[0]["path"] == ""
-    if single and (dest.endswith("/") or os.path.isdir(dest)):
+    if _is_single(entries) and (dest.endswith("/") or os.path.isdir(dest)):
         name = entries[0].get("name")
         if not name:
             raise ModuleError(f"can not use content with a dir as dest: '{dest}' is a folder")
@@ -102,22 +116,10 @@ def _look(arguments: Mapping[str, Any], entry: "dict[str, Any]", target: str) ->
     if seen is not None and seen["kind"] == "directory" and not entry.get("directory"):
         raise ModuleError(f"cannot write a file where the folder '{path}' is")
     if seen is not None and seen["kind"] == "file" and not entry.get("directory"):
-        found["now"] = sha256(path)
+        found["now"] = digests.of_file(path)
         if found["now"] != entry.get("sha256") and seen["size"] <= MOST_SHOWN:
             found["text"] = _text(path)
     return found
-
-
-def sha256(path: str) -> str:
-    """Return the hash of a file's content in hex."""
-    found = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(1 << 20):
-                found.update(piece)
-    except OSError as error:
-        raise ModuleError(f"cannot read '{path}': {error.strerror}") from error
-    return found.hexdigest()
 
 
 def _text(path: str) -> str | None:
@@ -158,7 +160,7 @@ def _entry(
 ) -> list[Change]:
     seen, path = entry["seen"], entry["path"]
     if entry.get("directory"):
-        mode = arguments["directory_mode"]
+        mode = _directory_mode(arguments, entry)
         if seen is None:
             return [Change(what="make the folder", subject=path, before="absent", after="directory",
                            data={"do": "make", "path": path})]  # fmt: skip
@@ -184,6 +186,12 @@ def _mode(arguments: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
     return entry.get("mode") if arguments["mode"] == "preserve" else arguments["mode"]
 
 
+def _directory_mode(arguments: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
+    if arguments["directory_mode"] is None and arguments["mode"] == "preserve":
+        return entry.get("mode")
+    return arguments["directory_mode"]
+
+
 def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box) -> None:
     """Make folders, write files, set attributes; each file in one step."""
     uid, gid = state["ids"]
@@ -195,7 +203,7 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[
         try:
             if data.get("do") == "make":
                 os.makedirs(path, exist_ok=True)
-                _set(path, arguments["directory_mode"], uid, gid)
+                _set(path, _directory_mode(arguments, entry), uid, gid)
             elif data.get("do") == "link":
                 _link(path, data["target"])
             elif data.get("do") == "write":
@@ -283,4 +291,12 @@ MODULE = Module(
     apply=apply,
     result=result,
     check_arguments=_together,
+    differs=(
+        (
+            "with `remote_src` each file of a folder takes `mode` and each folder `directory_mode`, as they do from"
+            " the controller; Ansible's set the topmost folder's alone"
+        ),
+        "a file that is there keeps its mode unless one is asked for, with `remote_src`, too",
+        "a file where the source has a folder, or a folder where it has a file, is a fault",
+    ),
 )

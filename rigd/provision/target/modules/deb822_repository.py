@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import apt_sources, attributes, download, openpgp
+from rigd.provision.target import apt_sources, attributes, digests, download, openpgp
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 LIST = Argument(kind=Kind.LIST, elements=Kind.TEXT)
@@ -54,7 +54,7 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     """Return all sources of the box, this one's mode and key, and the key that is wanted."""
     file = _file(arguments)
     state: dict[str, Any] = {"texts": apt_sources.read_all(), "seen": attributes.look(file), "key": None}
-    state["keys"] = {path: _digest(path) for path in _key_files(arguments) if os.path.isfile(path)}
+    state["keys"] = {path: digests.of_file(path) for path in _key_files(arguments) if os.path.isfile(path)}
     if arguments["state"] == "present" and arguments["signed_by"]:
         state["key"] = _kept_key(arguments, state) or _wanted_key(arguments, box)
     return state
@@ -69,11 +69,6 @@ def _kept_key(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[st
         if fetched and _same(state["texts"].get(file), _text(arguments, {"key": key})):
             return key
     return None
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _wanted_key(arguments: Mapping[str, Any], box: Box) -> dict[str, str] | None:

@@ -16,7 +16,7 @@ MOST_PATHS = 200_000
 
 def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
     """Look at the path, at its links' other end, at its parents, and below it with `recurse`."""
-    path = arguments["path"].rstrip("/") or "/"
+    path = _path(arguments)
     own = attributes.look(path)
     state: dict[str, Any] = {
         "path": path,
@@ -25,17 +25,27 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
         "below": {},
         "missing": [],
     }
+    wanted = _wanted(arguments, state)
     state["source"] = _source(arguments, path)
     state["kept"] = guarded.why_kept(path) if arguments["state"] == "absent" and own is not None else None
     state["ids"] = attributes.identity(arguments)
-    state["names"] = _ends(path)
+    state["empty"] = os.path.isdir(path) and os.access(path, os.R_OK) and not os.listdir(path)
     parent = path
-    while arguments["state"] == "directory" and not os.path.isdir(parent):
+    while wanted == "directory" and not os.path.isdir(parent):
         state["missing"].insert(0, parent)
         parent = os.path.dirname(parent) or "."
     if arguments["recurse"] and os.path.isdir(path):
         state["below"] = _below(path, follow=arguments["follow"])
     return state
+
+
+def _path(arguments: Mapping[str, Any]) -> str:
+    path = str(arguments["path"]).rstrip("/") or "/"
+    if arguments["state"] == "hard" and arguments["src"] and os.path.isdir(path):
+        return os.path.join(path, os.path.basename(arguments["src"]))
+    if arguments["state"] == "directory" and arguments["follow"] and os.path.islink(path):
+        return os.path.realpath(path)
+    return path
 
 
 def _source(arguments: Mapping[str, Any], path: str) -> dict[str, Any] | None:
@@ -44,10 +54,6 @@ def _source(arguments: Mapping[str, Any], path: str) -> dict[str, Any] | None:
         return None
     full = source if os.path.isabs(source) else os.path.join(os.path.dirname(path), source)
     return attributes.look(full, follow=True)
-
-
-def _ends(path: str) -> dict[str, Any]:
-    return {"empty": os.path.isdir(path) and not os.listdir(path)} if os.access(path, os.R_OK) else {}
 
 
 def _below(path: str, *, follow: bool) -> dict[str, Any]:
@@ -73,13 +79,20 @@ def _wanted(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> str:
         return str(arguments["state"])
     own = state["own"]
     if own is not None:
-        return "hard" if own["kind"] == "file" and own["links"] > 1 and arguments["src"] else str(own["kind"])
+        return "hard" if own["kind"] == "file" and own["links"] > 1 else str(own["kind"])
     return "directory" if arguments["recurse"] else "file"
 
 
 def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
     """Return what differs from the wanted state of the path."""
-    return _DIFFERENCES[_wanted(arguments, state)](arguments, state)
+    wanted = _wanted(arguments, state)
+    if arguments["recurse"] and wanted != "directory":
+        raise ModuleError(f"recurse is for a directory, and '{state['path']}' is to be a {wanted}")
+    if arguments["src"] and wanted not in ("link", "hard"):
+        raise ModuleError(
+            f"src is for a link, and '{state['path']}' is to be a {wanted}: say `state: link` or `hard`"
+        )
+    return _DIFFERENCES[wanted](arguments, state)
 
 
 def _attributes(
@@ -113,8 +126,8 @@ def _file(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change
 
 
 def _directory(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
-    path, through = state["path"], state["through"]
-    if state["own"] is not None and (through is None or through["kind"] != "directory"):
+    path = state["path"]
+    if state["own"] is not None and state["own"]["kind"] != "directory":
         raise ModuleError(f"{path} already exists as a {state['own']['kind']}", path=path)
     if state["missing"]:
         what = f"make the folder{'' if len(state['missing']) == 1 else 's down to it'}"
@@ -123,7 +136,7 @@ def _directory(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     uid, gid = state["ids"]
     for full, seen in state["below"].items():
         changes += attributes.differences(full, seen, mode=arguments["mode"], uid=uid, gid=gid)
-    return [*changes, *_times(arguments, state, through)]
+    return [*changes, *_times(arguments, state, state["own"])]
 
 
 def _touch(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
@@ -204,7 +217,7 @@ def _hard(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change
         and (own["device"], own["inode"]) == (source["device"], source["inode"])
     ):
         return _attributes(arguments, state, own)
-    if own is not None and (own["kind"] == "directory" or not arguments["force"]):
+    if own is not None and own["kind"] != "link":
         _may_give_way(arguments, state, "hard link")
     return [_link_change(path, "absent" if own is None else own["kind"], arguments["src"], "hard")]
 
@@ -213,7 +226,7 @@ def _may_give_way(arguments: Mapping[str, Any], state: Mapping[str, Any], to: st
     path, kind = state["path"], state["own"]["kind"]
     if not arguments["force"]:
         raise ModuleError(f"refusing to convert from {kind} to {to} for {path}", path=path)
-    if kind == "directory" and not state["names"].get("empty", False):
+    if kind == "directory" and not state["empty"]:
         raise ModuleError(f"the directory {path} is not empty, refusing to convert it", path=path)
 
 

@@ -3,14 +3,18 @@
 import fnmatch
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rigd.provision.target import attributes
+from rigd.provision.target import attributes, digests, path_facts
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_FOUND = 10_000
+MOST_READ = 64 << 20
+"""Characters of a file that `read_whole_file` looks at."""
+_TYPES = {"file": "isreg", "directory": "isdir", "link": "islnk"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
@@ -29,14 +33,15 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
             facts = _fits(arguments, path)
             if facts is not None:
                 found.append(facts)
+            if len(found) == arguments["limit"]:
+                break
             if len(found) > MOST_FOUND:
                 raise ModuleError(f"more than {MOST_FOUND:,} files fit below '{top}': narrow the patterns")
-    limit = arguments["limit"]
-    found = found if limit is None else found[:limit]
     return {"files": found, "matched": len(found), "examined": examined, "skipped_paths": skipped}
 
 
 def _walk(arguments: Mapping[str, Any], top: str) -> Iterator[str]:
+    top = os.path.normpath(top)
     for folder, folders, files in os.walk(top, followlinks=arguments["follow"]):
         depth = 0 if folder == top else os.path.relpath(folder, top).count(os.sep) + 1
         names = [*folders, *files]
@@ -47,21 +52,22 @@ def _walk(arguments: Mapping[str, Any], top: str) -> Iterator[str]:
 
 def _fits(arguments: Mapping[str, Any], path: str) -> dict[str, Any] | None:
     name = os.path.basename(path)
-    seen = attributes.look(path, follow=arguments["follow"])
-    if seen is None or (name.startswith(".") and not arguments["hidden"]):
+    if name.startswith(".") and not arguments["hidden"]:
         return None
-    if arguments["file_type"] not in ("any", seen["kind"]):
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None  # It went meanwhile.
+    seen = path_facts.facts_of(path, found)
+    if arguments["file_type"] != "any" and not seen[_TYPES[arguments["file_type"]]]:
         return None
-    if not _named(arguments, name) or not _aged(arguments, seen) or not _sized(arguments, seen):
+    if not (_named(arguments, name) and _aged(arguments, seen) and _moded(arguments, found.st_mode)):
         return None
-    if arguments["contains"] is not None and not _contains(arguments["contains"], path, seen):
+    if seen["isreg"] and not (_sized(arguments, seen) and _contains(arguments, path)):
         return None
-    return {
-        "path": path, "mode": f"{seen['mode']:04o}", "size": seen["size"], "uid": seen["uid"], "gid": seen["gid"],
-        "mtime": seen["mtime_ns"] / 1e9, "atime": seen["atime_ns"] / 1e9, "isdir": seen["kind"] == "directory",
-        "isreg": seen["kind"] == "file", "islnk": seen["kind"] == "link",
-        "pw_name": attributes.user_name(seen["uid"]), "gr_name": attributes.group_name(seen["gid"]),
-    }  # fmt: skip
+    if seen["isreg"] and arguments["get_checksum"]:
+        seen["checksum"] = digests.of_file(path, arguments["checksum_algorithm"])
+    return seen
 
 
 def _named(arguments: Mapping[str, Any], name: str) -> bool:
@@ -81,9 +87,16 @@ def _aged(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
     if arguments["age"] is None:
         return True
     limit_s = _number(str(arguments["age"]), _UNITS, "age")
-    stamp = seen["atime_ns"] if arguments["age_stamp"] == "atime" else seen["mtime_ns"]
-    age_s = time.time() - stamp / 1e9
+    age_s = time.time() - seen[arguments["age_stamp"]]
     return bool(age_s >= limit_s if limit_s >= 0 else age_s <= -limit_s)
+
+
+def _moded(arguments: Mapping[str, Any], mode: int) -> bool:
+    wish = arguments["mode"]
+    if wish is None:
+        return True
+    wanted, now = attributes.wanted_mode(wish, 0, directory=False), stat.S_IMODE(mode)
+    return now == wanted if arguments["exact_mode"] else bool(now & wanted)
 
 
 def _sized(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
@@ -100,12 +113,17 @@ def _number(text: str, units: Mapping[str, int], name: str) -> int:
     return int(found[1]) * units.get(found[2], 1)
 
 
-def _contains(pattern: str, path: str, seen: Mapping[str, Any]) -> bool:
-    if seen["kind"] != "file":
-        return False
+def _contains(arguments: Mapping[str, Any], path: str) -> bool:
+    pattern = arguments["contains"]
+    if pattern is None or arguments["file_type"] != "file":
+        return True
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
+            if arguments["read_whole_file"]:
+                return re.search(pattern, file.read(MOST_READ)) is not None
             return any(re.match(pattern, line) for line in file)
+    except re.error as error:
+        raise ModuleError(f"'{pattern}' is no regular expression: {error}") from error
     except OSError:
         return False
 
@@ -137,10 +155,12 @@ MODULE = Module(
         "age_stamp": Argument(choices=("atime", "ctime", "mtime"), default="mtime"),
         "size": Argument(),
         "limit": Argument(kind=Kind.INTEGER),
-        "get_checksum": Argument(
-            kind=Kind.BOOLEAN, default=False, left_out="use stat on the file that matters"
-        ),
-        "read_whole_file": Argument(kind=Kind.BOOLEAN, default=False, left_out="contains looks at lines"),
+        "mode": Argument(kind=Kind.MODE),
+        "exact_mode": Argument(kind=Kind.BOOLEAN, default=True),
+        "get_checksum": Argument(kind=Kind.BOOLEAN, default=False),
+        "checksum_algorithm": path_facts.ALGORITHM,
+        "read_whole_file": Argument(kind=Kind.BOOLEAN, default=False),
+        "encoding": Argument(left_out="files are read as UTF-8, and what is none of it matches nothing"),
     },
     probe=probe,
     difference=difference,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from rigd.provision.target import attributes, web
+from rigd.provision.target import attributes, digests, web
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_SUMS = 4 * 1024 * 1024
@@ -41,9 +41,9 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
             )
         return state
     if algorithm is not None:
-        state["now"] = _hash(path, algorithm)
+        state["now"] = digests.of_file(path, algorithm)
     elif arguments["force"] or folder:
-        state["newer"] = _newer(arguments, path, seen)
+        state["newer"] = _newer(arguments, seen)
     return state
 
 
@@ -81,15 +81,7 @@ def _listed(text: str, names: set[str], url: str) -> str:
     raise ModuleError(f"{web.shown(url)} has no line for {' or '.join(sorted(names))}")
 
 
-def _hash(path: str, algorithm: str) -> str:
-    found = hashlib.new(algorithm)
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def _newer(arguments: Mapping[str, Any], path: str, seen: Mapping[str, Any]) -> bool:
+def _newer(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
     """Ask the server whether its file differs from ours: by date, else by size."""
     since = email.utils.formatdate(seen["mtime_ns"] / 1e9, usegmt=True)
     headers = {**(arguments["headers"] or {}), **({} if arguments["force"] else {"If-Modified-Since": since})}
@@ -101,12 +93,11 @@ def _newer(arguments: Mapping[str, Any], path: str, seen: Mapping[str, Any]) -> 
         return True  # Some servers know no HEAD; the download itself will tell.
     modified = answer.headers.get("last-modified")
     size = answer.headers.get("content-length")
-    if size is not None and int(size) != seen["size"]:
+    if modified is None or (size is not None and int(size) != seen["size"]):
         return True
-    if modified is not None:
-        at_s = email.utils.parsedate_to_datetime(modified).timestamp()
-        return at_s > seen["mtime_ns"] / 1e9 or not os.path.exists(path)
-    return True
+    at_s, ours_s = email.utils.parsedate_to_datetime(modified).timestamp(), seen["mtime_ns"] / 1e9
+    # What was fetched bears the server's date. An older one there is a file that was put back.
+    return bool(at_s != ours_s if arguments["force"] else at_s > ours_s)
 
 
 def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
@@ -153,15 +144,19 @@ def _taken(
     os.close(handle)
     try:
         size = web.fetch(answer, fresh, box.progress)
-        if state["algorithm"] is not None and (got := _hash(fresh, state["algorithm"])) != state["wanted"]:
+        if (
+            state["algorithm"] is not None
+            and (got := digests.of_file(fresh, state["algorithm"])) != state["wanted"]
+        ):
             raise ModuleError(
                 f"the checksum of {web.shown(arguments['url'])} is {got}, and {state['wanted']} was wanted: "
                 f"'{path}' is as it was; if the new file is right, put its checksum into the playbook"
             )
+        same = state["seen"] is not None and digests.of_file(path) == digests.of_file(fresh)
         if state["seen"] is not None:
             os.chmod(fresh, state["seen"]["mode"])
             os.chown(fresh, state["seen"]["uid"], state["seen"]["gid"])
-            if arguments["backup"]:
+            if arguments["backup"] and not same:
                 backup = f"{path}.{os.getpid()}.{time.strftime('%Y-%m-%d@%H:%M:%S')}~"
                 os.link(path, backup)
                 box.backups.append(backup)
@@ -175,8 +170,9 @@ def _taken(
     finally:
         if os.path.exists(fresh):
             os.unlink(fresh)
-    return {"status_code": answer.status, "size": size, "elapsed": int(time.monotonic() - began_s),
-            "msg": f"OK ({size} bytes)"}  # fmt: skip
+    facts = {"status_code": answer.status, "size": size, "elapsed": int(time.monotonic() - began_s),
+             "msg": f"OK ({size} bytes)"}  # fmt: skip
+    return {**facts, "changed": False} if same else facts
 
 
 def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,8 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     again = None if new is None else _with(arguments, new)[0]
     if again not in (None, new):
         raise ModuleError(
-            f"the new line matches '{arguments['regexp']}' and would change again on every run in "
-            f"'{arguments['path']}': write the pattern so that the finished line stays as it is"
+            f"'{arguments['regexp'] or arguments['search_string']}' finds a line to change on every run in"
+            f" '{arguments['path']}', or on the next one: write it so that it fits one line, and the finished one"
         )
     return edited.changes(arguments, state, new, what)
 
@@ -41,24 +41,21 @@ def _without(arguments: Mapping[str, Any], text: str) -> tuple[str | None, str]:
             return pattern.search(one) is not None
         return part in one if part is not None else bare == line
 
-    lines = text.splitlines(keepends=True)
+    lines = edited.lines_of(text)
     kept = [one for one in lines if not goes(one)]
     gone = len(lines) - len(kept)
     return ("".join(kept) if gone else None), f"{gone} line(s) removed"
 
 
 def _with(arguments: Mapping[str, Any], text: str) -> tuple[str | None, str]:
-    lines = text.splitlines(keepends=True)
-    pattern, part, line = _compiled(arguments), arguments["search_string"], arguments["line"]
+    lines = edited.lines_of(text)
+    pattern, part, line = _compiled(arguments), arguments["search_string"], _line(arguments)
     found, match = _matching(lines, pattern, part, first=arguments["firstmatch"])
     if found is None:
-        exact = next((index for index, one in enumerate(lines) if one.rstrip("\r\n") == line), None)
-        if exact is not None and (pattern is not None or part is not None):
-            return None, ""  # The line is there already: a second one would be added on every run.
-        found = exact
+        # The line may be there already: a second one would be added on every run.
+        found = next((index for index, one in enumerate(lines) if one.rstrip("\r\n") == line), None)
     if found is not None:
-        new = _expanded(arguments, match, line)
-        lines[found] = new if new.endswith("\n") else new + "\n"
+        lines[found] = _expanded(arguments, match, line) + "\n"
         return "".join(lines), "line replaced"
     if arguments["backrefs"]:
         return None, ""
@@ -77,6 +74,15 @@ def _matching(
     return None, None
 
 
+def _line(arguments: Mapping[str, Any]) -> str:
+    line = str(arguments["line"]).removesuffix("\n")  # YAML's `|` brings one.
+    if "\n" in line:
+        raise ModuleError(
+            "`line` holds a line break, and would be added on every run: use `blockinfile` for it"
+        )
+    return line
+
+
 def _expanded(arguments: Mapping[str, Any], match: "re.Match[str] | None", line: str) -> str:
     return match.expand(line) if arguments["backrefs"] and match is not None else line
 
@@ -84,7 +90,7 @@ def _expanded(arguments: Mapping[str, Any], match: "re.Match[str] | None", line:
 def _added(arguments: Mapping[str, Any], lines: list[str], line: str) -> str:
     """Return the text with the line at its place: the file's end, or by `insertafter` and `insertbefore`."""
     after, before = arguments["insertafter"], arguments["insertbefore"]
-    new = line if line.endswith("\n") else line + "\n"
+    new = line + "\n"
     if before == "BOF" or after == "BOF":
         return new + "".join(lines)
     anchor = after if before is None else before
@@ -94,9 +100,9 @@ def _added(arguments: Mapping[str, Any], lines: list[str], line: str) -> str:
         hits = [index for index, one in enumerate(lines) if pattern.search(one)]
         if hits:
             place = hits[0] if arguments["firstmatch"] else hits[-1]
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
     at = len(lines) if place is None else place + (before is None)
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += "\n"
     return "".join([*lines[:at], new, *lines[at:]])
 
 

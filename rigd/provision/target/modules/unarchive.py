@@ -1,18 +1,19 @@
 """`unarchive`: a tar or zip archive is unpacked in a folder, and every file in it is as the archive has it."""
 
-import hashlib
+import fnmatch
 import os
 import shutil
 import stat
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import IO, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
-from rigd.provision.target import attributes, web
+from rigd.provision.target import attributes, digests, web
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_MEMBERS = 200_000
@@ -26,7 +27,8 @@ class Member:
     kind: str
     mode: int
     size: int
-    target: str = ""
+    target: str
+    modified_s: float
 
 
 def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def _tar_members(archive: tarfile.TarFile) -> "Iterator[tuple[Member, Any]]":
         kind = "directory" if one.isdir() else "link" if one.issym() else "hard" if one.islnk() else "file"
         if not (one.isdir() or one.isreg() or one.issym() or one.islnk()):
             continue  # Devices and pipes have no place in what a playbook unpacks.
-        member = Member(one.name, kind, one.mode & 0o7777, one.size, one.linkname)
+        member = Member(one.name, kind, one.mode & 0o7777, one.size, one.linkname, one.mtime)
         yield member, (lambda one=one: archive.extractfile(one))
 
 
@@ -97,7 +99,14 @@ def _zip_members(archive: zipfile.ZipFile) -> "Iterator[tuple[Member, Any]]":
         target = archive.read(one).decode() if kind == "link" else ""
         default = 0o755 if kind == "directory" else 0o644
         yield (
-            Member(one.filename, kind, stat.S_IMODE(mode) or default, one.file_size, target),
+            Member(
+                one.filename,
+                kind,
+                stat.S_IMODE(mode) or default,
+                one.file_size,
+                target,
+                time.mktime((*one.date_time, 0, 0, -1)),
+            ),
             (lambda one=one: archive.open(one)),
         )
 
@@ -110,23 +119,30 @@ def _wanted(
     for count, (member, read) in enumerate(members):
         if count > MOST_MEMBERS:
             raise ModuleError(f"the archive has more than {MOST_MEMBERS:,} members")
-        parts = [part for part in member.name.split("/") if part not in ("", ".")][strip:]
+        parts = _parts(member.name)[strip:]
         if not parts:
             continue
         name = "/".join(parts)
+        # A hard link names another member, by that one's full name.
+        target = "/".join(_parts(member.target)[strip:]) if member.kind == "hard" else member.target
         if (
             ".." in parts
             or member.name.startswith("/")
-            or (member.kind == "link" and _leaves(name, member.target))
+            or (member.kind == "link" and _leaves(name, target))
+            or (member.kind == "hard" and (".." in _parts(target) or not target))
         ):
             raise ModuleError(
                 f"the archive's member '{member.name}' would leave the folder: nothing was unpacked"
             )
-        if _listed(member.name, arguments["exclude"]) or (
+        if _excluded(member.name, arguments["exclude"]) or (
             arguments["include"] and not _listed(member.name, arguments["include"])
         ):
             continue
-        yield Member(name, member.kind, member.mode, member.size, member.target), read
+        yield replace(member, name=name, target=target), read
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def _strip(options: list[str]) -> int:
@@ -150,6 +166,17 @@ def _leaves(name: str, target: str) -> bool:
     return target.startswith("/") or not (full + "/").startswith("/x/")
 
 
+def _excluded(name: str, patterns: "list[str] | None") -> bool:
+    """Return whether a pattern fits a folder or file on the way to this member, as tar matches them."""
+    parts = _parts(name)
+    pieces = [
+        "/".join(parts[low:high]) for low in range(len(parts)) for high in range(low + 1, len(parts) + 1)
+    ]
+    return any(
+        fnmatch.fnmatchcase(piece, "/".join(_parts(one))) for one in patterns or [] for piece in pieces
+    )
+
+
 def _listed(name: str, wanted: "list[str] | None") -> bool:
     bare = name.rstrip("/")
     return any(bare == one.rstrip("/") or bare.startswith(one.rstrip("/") + "/") for one in wanted or [])
@@ -160,7 +187,8 @@ def _differs(arguments: Mapping[str, Any], dest: str, member: Member, read: Any)
     seen = attributes.look(path)
     if seen is None:
         return True
-    if arguments["keep_newer"] and seen["kind"] == "file" and member.kind == "file":
+    newer = seen["mtime_ns"] / 1e9 > member.modified_s
+    if arguments["keep_newer"] and seen["kind"] == "file" and member.kind == "file" and newer:
         return False
     if seen["kind"] != ("file" if member.kind == "hard" else member.kind):
         return True
@@ -177,14 +205,7 @@ def _same(path: str, size: int, member: Member, read: Any) -> bool:
     if size != member.size:
         return False
     with open(path, "rb") as ours, read() as theirs:
-        return _sha256(ours) == _sha256(theirs)
-
-
-def _sha256(file: IO[bytes]) -> str:
-    found = hashlib.sha256()
-    while piece := file.read(1 << 20):
-        found.update(piece)
-    return found.hexdigest()
+        return digests.of_stream(ours) == digests.of_stream(theirs)
 
 
 def difference(_arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:

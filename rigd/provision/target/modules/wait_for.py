@@ -1,5 +1,6 @@
 """Waits for a port, a file or a text in it."""
 
+import mmap
 import os
 import re
 import socket
@@ -12,6 +13,10 @@ from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, 
 STATES = {"ESTABLISHED": "01", "SYN_SENT": "02", "SYN_RECV": "03", "FIN_WAIT1": "04", "FIN_WAIT2": "05",
           "TIME_WAIT": "06"}  # fmt: skip
 SEARCHED_BYTES = 1 << 20
+"""Most of what a port says, or of a file without a size."""
+Pattern = re.Pattern[bytes]
+Found = tuple[bool, dict[str, Any]]
+NO_MATCH: dict[str, Any] = {"groups": [], "named": {}}
 
 ARGUMENTS = {
     "host": Argument(default="127.0.0.1"),
@@ -32,44 +37,68 @@ ARGUMENTS = {
 def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     """Return whether it is so now; a delay is always waited for."""
     if arguments["delay"] or (not arguments["port"] and not arguments["path"]):
-        return {"so": False, "check": box.check, "groups": []}
+        return {"so": False, "check": box.check, **NO_MATCH}
     return {**_look(arguments), "check": box.check}
 
 
 def _look(arguments: Mapping[str, Any]) -> dict[str, Any]:
     wants_there = arguments["state"] in ("started", "present")
-    if arguments["path"]:
-        there, groups = _file(arguments["path"], arguments["search_regex"])
-        return {"so": there is wants_there, "groups": groups}
     if arguments["state"] == "drained":
-        return {"so": not _connections(arguments), "groups": []}
-    there, groups = _port(arguments)
-    return {"so": there is wants_there, "groups": groups}
+        return {"so": not _connections(arguments), **NO_MATCH}
+    # Only what appears is searched: gone is gone.
+    pattern = _compiled(arguments["search_regex"]) if wants_there else None
+    look = _file if arguments["path"] else _port
+    there, match = look(arguments, pattern)
+    return {"so": there is wants_there, **match}
 
 
-def _file(path: str, pattern: str | None) -> tuple[bool, list[str]]:
-    if not pattern or not os.path.exists(path):
-        return os.path.exists(path), []
+def _compiled(pattern: "str | None") -> "Pattern | None":
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            file.seek(max(os.path.getsize(path) - SEARCHED_BYTES, 0))
-            match = re.search(pattern, file.read(), re.MULTILINE)
-    except OSError:
-        return False, []
-    return bool(match), list(match.groups()) if match else []
+        return re.compile(pattern.encode(), re.MULTILINE) if pattern else None
+    except re.error as error:
+        raise ModuleError(f"'{pattern}' is no regular expression: {error}") from error
 
 
-def _port(arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
+def _searched(pattern: Pattern, content: Any) -> Found:
+    """Return whether it is in there, and its groups as text, numbered and by name."""
+    match = pattern.search(content)
+    if match is None:
+        return False, NO_MATCH
+    return True, {"groups": list(map(_text, match.groups())),
+                  "named": {name: _text(group) for name, group in match.groupdict().items()}}  # fmt: skip
+
+
+def _text(group: "bytes | None") -> "str | None":
+    return None if group is None else group.decode(errors="replace")
+
+
+def _file(arguments: Mapping[str, Any], pattern: "Pattern | None") -> Found:
+    path = arguments["path"]
+    if pattern is None:
+        return os.path.exists(path), NO_MATCH
+    try:
+        with open(path, "rb") as file:
+            if not os.path.getsize(
+                path
+            ):  # So says the kernel of its own files, and an empty one cannot be mapped.
+                return _searched(pattern, file.read(SEARCHED_BYTES))
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _searched(pattern, content)
+    except (OSError, ValueError):
+        return False, NO_MATCH
+
+
+def _port(arguments: Mapping[str, Any], pattern: "Pattern | None") -> Found:
     until_s = time.monotonic() + arguments["connect_timeout"]
     try:
         link = socket.create_connection(
             (arguments["host"], arguments["port"]), timeout=arguments["connect_timeout"]
         )
     except OSError:
-        return False, []
+        return False, NO_MATCH
     with link:
-        if not arguments["search_regex"]:
-            return True, []
+        if pattern is None:
+            return True, NO_MATCH
         said = b""
         while time.monotonic() < until_s and len(said) < SEARCHED_BYTES:
             try:
@@ -77,11 +106,10 @@ def _port(arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
             except OSError:
                 break
             said += block
-            if match := re.search(arguments["search_regex"], said.decode(errors="replace"), re.MULTILINE):
-                return True, list(match.groups())
-            if not block:
-                break
-    return False, []
+            found = _searched(pattern, said)
+            if found[0] or not block:
+                return found
+    return False, NO_MATCH
 
 
 def _connections(arguments: Mapping[str, Any]) -> int:
@@ -128,7 +156,11 @@ def apply(
         seen = _look(arguments)
         elapsed_s = time.monotonic() - began_s
         if seen["so"]:
-            return {"elapsed": round(elapsed_s), "match_groups": seen["groups"]}
+            return {
+                "elapsed": round(elapsed_s),
+                "match_groups": seen["groups"],
+                "match_groupdict": seen["named"],
+            }
         if elapsed_s > arguments["timeout"]:
             text = arguments["msg"] or f"waited {arguments['timeout']} s in vain for {_named(arguments)}"
             raise ModuleError(text, elapsed=round(elapsed_s))
@@ -138,7 +170,7 @@ def apply(
 
 def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     facts = {key: arguments[key] for key in ("path", "port", "search_regex", "state")}
-    return {**facts, "elapsed": 0, "match_groups": state["groups"], "match_groupdict": {}}
+    return {**facts, "elapsed": 0, "match_groups": state["groups"], "match_groupdict": state["named"]}
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> str | None:
