@@ -159,9 +159,15 @@ def test_an_interrupted_dpkg_is_finished_first(do, archive):
 
 
 def test_a_lock_is_waited_for_and_its_holder_told(do, archive):
-    lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
-    archive.run(f'nohup python3 -c "import fcntl, time; {lock}; time.sleep(30)" >/dev/null 2>&1 & sleep 0.5')
-    text = refused(do, "apt", name=["rigd-asks", "rigd-two"], state="absent", lock_timeout=1, force=True)
+    do("apt", name="rigd-two")
+    lock = (
+        "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); open('/tmp/held', 'w')"
+    )
+    archive.run(
+        f'nohup python3 -c "import fcntl, time; {lock}; time.sleep(90)" >/dev/null 2>&1 &'
+        " until test -e /tmp/held; do sleep 0.1; done"
+    )
+    text = refused(do, "apt", name="rigd-two", state="absent", lock_timeout=1, force=True)
     archive.run("pkill -f lock-frontend", check=False)
     assert "another program held apt's lock" in text
     assert "python3" in text

@@ -52,6 +52,14 @@ peer.connect("/run/rigd-provision.sock")
 peer.sendall(sys.argv[1].encode() + b"\\n")
 print(peer.makefile().readline().strip())
 """
+LEAVE = """
+import subprocess, time
+until_s = time.monotonic() + 60
+while subprocess.run(["pgrep", "-x", "sleep"], stdout=subprocess.DEVNULL).returncode != 0:
+    if time.monotonic() > until_s:
+        sys.exit("the slow task never began")
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +153,10 @@ def test_an_asker_that_goes_away_ends_the_run(box, block_until):
         + "    - {name: slow, command: sleep 120, tags: [mend]}\n    - {name: late, command: 'true', tags: [mend]}\n"
     )
     box.put("/etc/rigd/playbook/site.yml", slow)
-    script = ASK.split("print(", 1)[0] + "import time; time.sleep(4)\n"
-    box.put("/root/leave.py", script)
+    box.put("/root/leave.py", ASK.split("print(", 1)[0] + LEAVE)
 
-    box.run("""runuser -u rigd -- /usr/bin/python3 /root/leave.py '{"act": "apply"}'""", timeout_s=30)
+    box.run("""runuser -u rigd -- /usr/bin/python3 /root/leave.py '{"act": "apply"}'""", timeout_s=90)
 
-    box.run("pgrep -f 'sleep 120'")
     block_until(lambda: "stopped before its end" in box.run("journalctl -o cat -t rigd-provision -n 20"), 120)
     assert "late" not in box.run("journalctl -o cat -t rigd-provision -n 20")
     box.put("/etc/rigd/playbook/site.yml", SITE)

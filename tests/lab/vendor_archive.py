@@ -85,5 +85,6 @@ def serve(
     box.run(SIGN.replace("{release}", release).replace("{suite}", suite or "stable").replace("{key}", key)
             .replace("{{", "{").replace("}}", "}"), timeout_s=120)  # fmt: skip
     box.put("/etc/systemd/system/vendor.service", UNIT.format(port=port))
-    box.run("systemctl daemon-reload && systemctl enable -q vendor && systemctl restart vendor && sleep 0.5")
+    box.run("systemctl daemon-reload && systemctl enable -q vendor && systemctl restart vendor")
+    box.run(f"bash -c 'until (: > /dev/tcp/127.0.0.1/{port}) 2> /dev/null; do sleep 0.1; done'")
     return Vendor(address=f"http://127.0.0.1:{port}")

@@ -57,7 +57,7 @@ SENTENCES: tuple[Rule, ...] = (
      " some back")),
     (r"dpkg was interrupted",
      "dpkg was broken off in the middle. Run `dpkg --configure -a` on the box"),
-    (r"Could not get lock (\S+?)\.? ",
+    (r"(?m)^E: Could not get lock (\S+?)\.? ",  # Without the E it was only waited for.
      "another program held apt's lock {0} for as long as we wait ({holder}). Let it end, then run again"),
     (r"Unable to acquire the dpkg frontend lock|Unable to lock directory",
      "another program held apt's lock for as long as we wait ({holder}). Let it end, then run again"),
