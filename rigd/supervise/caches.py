@@ -15,6 +15,8 @@ from types import MappingProxyType
 from rigd.engine.spec import LaunchSpec, MountSpec
 
 CONTAINER_HOME = "/root"
+DOWNLOAD = "hf_download"
+"""What Hugging Face's library has fetched of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ CACHES: Mapping[str, Callable[[Variables, str], str]] = MappingProxyType(
         "triton_cache": _triton,
         "flashinfer_cache": _flashinfer,
         "p2p_cache": _p2p,
-        "hf_download": _download,
+        DOWNLOAD: _download,
     }
 )
 """By name: where the engine looks for it, given its variables and its model."""
@@ -85,13 +87,27 @@ CACHES: Mapping[str, Callable[[Variables, str], str]] = MappingProxyType(
 
 def place_of(cache: str, spec: LaunchSpec, *, inherited: Variables) -> Place | NoPlace:
     """Return where a cache of this engine lies; `inherited` are the daemon's own variables."""
-    if cache == "hf_download" and spec.model.startswith(("/", ".", "~")):
+    if cache == DOWNLOAD and is_folder(spec.model):
         return NoPlace(why=f"the model is a folder of yours ({spec.model}), and no download")
+    return _place(cache, spec.model, spec, inherited)
+
+
+def place_of_download(model: str, spec: LaunchSpec, *, inherited: Variables) -> Place | NoPlace:
+    """Return where a download of the engine lies: of its model, or of another that it needs."""
+    return _place(DOWNLOAD, model, spec, inherited)
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model is named by its folder, and not by what Hugging Face calls it."""
+    return model.startswith(("/", ".", "~"))
+
+
+def _place(cache: str, model: str, spec: LaunchSpec, inherited: Variables) -> Place | NoPlace:
     own = {name: value for name, value in inherited.items() if name in spec.inherit_environment}
     if spec.container is not None:
         own = {"HOME": CONTAINER_HOME}
     variables = {"HOME": inherited.get("HOME", CONTAINER_HOME), **own, **dict(spec.environment)}
-    path = CACHES[cache](variables, spec.model)
+    path = CACHES[cache](variables, model)
     path = posixpath.normpath(variables["HOME"] + path[1:] if path.startswith("~/") else path)
     if not path.startswith("/") or PurePosixPath(variables["HOME"]).is_relative_to(path):
         return NoPlace(why=f"{path} is no folder of its own")

@@ -24,7 +24,7 @@ from rigd.supervise import looking
 from rigd.supervise.ending import AfterStop, BeforeStop, HostSays, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
-from rigd.supervise.live import Board, StartTail
+from rigd.supervise.live import Board, Live, StartTail
 from rigd.supervise.memory_watch import watch_memory
 from rigd.supervise.moves import Policy
 from rigd.supervise.plan import Plan, make_plan
@@ -246,7 +246,19 @@ class EngineEffects:
 
     def _begin_move(self, action: MoveAside) -> None:
         otherwise = MovedAside(moved=False, detail="could not be moved")
-        self._job(action.job, looking.move(action.cache, action.stamp, self.plan.spec), otherwise)
+        work = looking.move(action.cache, action.stamp, self.plan, show=self._checking())
+        self._job(action.job, work, otherwise)
+        self._jobs[action.job].add_done_callback(lambda _task: self._board.show(None))
+
+    def _checking(self) -> Callable[[str, float], None]:
+        """Return what shows that a download is being checked; it may be called from any thread."""
+        loop, began_s = asyncio.get_running_loop(), self._now()
+
+        def show(name: str, share: float) -> None:
+            live = Live(phase="checking the download", detail=name, fraction=share, since_s=began_s)
+            loop.call_soon_threadsafe(self._board.show, live)
+
+        return show
 
     def _use_specification(self, action: UseSpecification) -> None:
         self.wish = self._plans[action.digest]

@@ -17,7 +17,9 @@ from rigd.errors import RigdError, explain, hint_of
 from rigd.rig.schema import RuntimeKind
 from rigd.runtime.base import GateReport, Runtime
 from rigd.runtime.gates import check_gates
-from rigd.supervise.caches import NoPlace, place_of
+from rigd.supervise import downloads
+from rigd.supervise.caches import DOWNLOAD, NoPlace, place_of
+from rigd.supervise.downloads import Show
 from rigd.supervise.plan import Plan
 from rigd.supervise.state import Looked, MovedAside
 
@@ -138,13 +140,20 @@ LOOKS: dict[str, Callable[[Surface], Awaitable[Looked]]] = {
 """How each of `conditions.CONDITIONS` is looked at."""
 
 
-async def move(cache: str, stamp: int, spec: LaunchSpec) -> MovedAside:
-    """Move a cache of the engine aside, and say where it is and how large; or why it stays."""
-    place = place_of(cache, spec, inherited=os.environ)
+async def move(cache: str, stamp: int, plan: Plan, *, show: Show = lambda _name, _share: None) -> MovedAside:
+    """Move a cache of the engine aside, and say where it is and how large; or why it stays.
+
+    Of a download only the files that are proven to be damaged, where that can be known.
+    """
+    place = place_of(cache, plan.spec, inherited=os.environ)
     if isinstance(place, NoPlace):
         return MovedAside(moved=False, detail=f"nothing to move: {place.why}")
     where = f"{place.folder}/{place.pattern}"
     try:
+        if cache == DOWNLOAD:
+            culprits = await downloads.move_damaged(place, stamp, plan.rig.engine, show=show)
+            if culprits is not None:
+                return culprits
         moved = await run_blocking(
             lambda: move_aside(Path(place.folder), place.pattern, stamp, leave_empty=place.mount_root),
             deadline_s=MOVE_S,

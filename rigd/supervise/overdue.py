@@ -26,7 +26,9 @@ from rigd.supervise.state import (
 )
 
 LOOK_S = 60.0
-"""Longest look at a condition, and longest moving of a cache, in seconds."""
+"""Longest look at a condition, in seconds."""
+ASIDE_S = 900.0
+"""Longest moving of a cache, in seconds: what is moved of a download is found by reading it whole."""
 SLACK_S = 60.0
 """How much longer than its deadline a job may take before the loop stops waiting for it, in seconds."""
 
@@ -39,7 +41,7 @@ def limit_s(kind: JobKind, limits: Deadlines) -> float:
         JobKind.WARM: limits.warm_s,
         JobKind.CHECK: limits.check_s,
         JobKind.LOOK: LOOK_S,
-        JobKind.ASIDE: LOOK_S,
+        JobKind.ASIDE: ASIDE_S,
     }
     return own[kind] + SLACK_S
 

@@ -87,7 +87,11 @@ def moved_aside(status: Status, result: MovedAside, policy: Policy, now_s: float
     if pending is None or not status.asides:
         return Decision(status=status)
     *earlier, aside = status.asides
-    done = replace(status, asides=(*earlier, replace(aside, done=True, detail=result.detail)))
+    failure = status.failure
+    if failure is not None and result.finding:
+        failure = replace(failure, sentence=f"{failure.sentence} {result.finding}")
+    asides = (*earlier, replace(aside, done=True, detail=result.detail))
+    done = replace(status, asides=asides, failure=failure)
     message = f"{pending.what}: {result.detail}"
     entry = Entry(kind="moved-aside", message=message, data=(("moved", result.moved), ("what", pending.what)))
     decision = (

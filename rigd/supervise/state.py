@@ -385,6 +385,8 @@ class MovedAside:
 
     moved: bool
     detail: str
+    finding: str = ""
+    """What was found out of the failure: a sentence that completes its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

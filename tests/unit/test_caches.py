@@ -7,9 +7,10 @@ import pytest
 
 from rigd.adapters.aside import move_aside
 from rigd.engine.spec import ContainerSpec, LaunchSpec, MountSpec
-from rigd.rig.schema import RuntimeKind
+from rigd.rig.schema import Engine, Rig, RuntimeKind
 from rigd.supervise import looking
 from rigd.supervise.caches import CACHES, NoPlace, Place, place_of
+from rigd.supervise.plan import Plan
 
 PROCESS = LaunchSpec(
     rig="r",
@@ -111,6 +112,11 @@ def test_every_cache_has_a_place():
 # Moving.
 
 
+def plan_of(spec):
+    rig = Rig(name="r", engine=Engine(runtime=spec.runtime, version=spec.version, model=spec.model))
+    return Plan(path=Path("rig.yaml"), rig=rig, spec=spec)
+
+
 def filled(folder: Path, size: int = 8192) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "file").write_bytes(b"x" * size)
@@ -169,7 +175,7 @@ def test_mounts_own_folder_is_replaced_by_an_empty_one(tmp_path):
 async def test_cache_that_is_not_there_is_said(tmp_path):
     spec = replace(PROCESS, environment=(("VLLM_CACHE_ROOT", str(tmp_path)),))
 
-    result = await looking.move("compile_cache", 7, spec)
+    result = await looking.move("compile_cache", 7, plan_of(spec))
 
     assert (result.moved, "there is no" in result.detail) == (False, True)
 
@@ -178,7 +184,7 @@ async def test_what_was_moved_is_told_with_its_size(tmp_path):
     filled(tmp_path / "torch_compile_cache", 1 << 20)
     spec = replace(PROCESS, environment=(("VLLM_CACHE_ROOT", str(tmp_path)),))
 
-    result = await looking.move("compile_cache", 7, spec)
+    result = await looking.move("compile_cache", 7, plan_of(spec))
 
     assert result.moved
     assert f"{tmp_path}/torch_compile_cache.aside-7 (1.0 MiB)" in result.detail

@@ -221,6 +221,17 @@ def test_cache_that_cannot_be_moved_leads_to_the_next_rung_without_a_start():
     assert [step.knob for step in decision.status.overlay] == ["environment.VLLM_DISABLE_COMPILE_CACHE"]
 
 
+def test_what_the_check_of_a_download_found_is_in_the_reason():
+    corrupt = failure("weights_corrupt", sentence="A weights file is damaged.", retry_helps=False)
+    begun = pass_time(ended(corrupt).status)
+    result = MovedAside(moved=False, detail="d", finding="It is model-2. rigd may not move it: `sudo rm x`.")
+
+    now = decide(begun.status, finished(result, job=begun.actions[0].job), POLICY, now_s=NOW_S).status
+
+    assert (now.state, now.gave_up) == (State.FAILED, GiveUp.USELESS)
+    assert now.reason.startswith("A weights file is damaged. It is model-2. rigd may not move it")
+
+
 def test_another_rig_file_may_move_the_cache_once_more():
     moved = (Aside(cache="compile_cache", kind="compile_cache_poisoned", basis="d0", stamp=1, done=True),)
 
