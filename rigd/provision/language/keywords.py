@@ -155,7 +155,7 @@ def _fits(value: Any, takes: Takes) -> bool:
 
 def is_template(value: Any) -> bool:
     """Return whether a value is text with a template in it."""
-    return isinstance(value, str) and ("{{" in value or "{%" in value)
+    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
 
 
 def _is_text(value: Any) -> bool:

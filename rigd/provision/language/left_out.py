@@ -81,7 +81,6 @@ MODULES: Mapping[str, str] = {
 
 LOOPS: Mapping[str, str] = {
     "inventory_hostnames": "loop over groups[...] instead",
-    "subelements": "loop over `list | subelements(...)` instead",
 }
 """`with_...` that is not a lookup of rigd's."""
 

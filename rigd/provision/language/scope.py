@@ -88,5 +88,6 @@ def _with_defaults(
         elif not isinstance(defaults, YamlMap):
             loader.fault(keys.place_of(name), "module_defaults: a mapping of arguments belongs here")
         else:
-            found[full] = {**found.get(full, {}), **defaults}
+            # As in Ansible, what a level says of a module is all that holds: arguments of outer ones are not added.
+            found[full] = dict(defaults)
     return found

@@ -40,7 +40,7 @@ def find_tasks(name: str, scope: Scope) -> Path | None:
     roots = [scope.file.parent, scope.folder / "tasks", scope.folder]
     if role is not None:
         kind = "handlers" if scope.handlers else "tasks"
-        roots = [role.path / kind, scope.file.parent, role.path, *roots[1:]]
+        roots = [roots[0], role.path / kind, role.path, *roots[1:]]
     for root in roots:
         place = root / Path(name).expanduser()
         if place.is_file():

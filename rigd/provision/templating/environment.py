@@ -7,7 +7,16 @@ itself, since YAML has read the escapes already; in conditions and in files of t
 import functools
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
 from itertools import count
 from types import GeneratorType
 from typing import Any
@@ -29,7 +38,7 @@ OWNER = "__rigd_variables__"
 """Name under which a template finds the `Variables` that it reads."""
 PREFIXES = ("ansible.builtin.", "ansible.legacy.")
 _ACCEPT_UNDEFINED = frozenset({"default", "d", "mandatory", "type_debug", "defined", "undefined"})
-_ITERATORS = (GeneratorType, map, filter, zip, reversed, count)
+_ITERATORS = (GeneratorType, map, filter, zip, reversed, count, KeysView, ValuesView, ItemsView)
 
 
 class _Context(Context):
@@ -64,8 +73,7 @@ class _Template(Template):
 
 class _CodeGenerator(NativeCodeGenerator):
     def _output_const_repr(self, group: Iterable[Any]) -> str:
-        parts = list(group)
-        return repr(parts[0]) if len(parts) == 1 else repr("".join(map(str, parts)))
+        return repr(joined(group))
 
 
 class _Lexer(Lexer):
@@ -141,7 +149,7 @@ def _settled_argument(value: Any) -> Any:
 
 
 def joined(parts: Iterable[Any]) -> Any:
-    """Return one part as it is, several as one text; None leaves no trace."""
+    """Return one part as it is, several as one text; None and what is to be omitted leave no trace in it."""
     found = [part for part in parts if part is not None]
     if len(found) == 1:
         return found[0]
@@ -150,7 +158,18 @@ def joined(parts: Iterable[Any]) -> Any:
     for part in found:
         if isinstance(part, Missing):
             return part
-    return "".join(map(str, found))
+    return "".join(_as_text(part) for part in found if part is not OMIT)
+
+
+def _as_text(value: Any) -> str:
+    """Return a value within a text, where Ansible writes every sequence as a list."""
+    return str(_lists(settled(value)))
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_lists(below) for below in value]
+    return {key: _lists(below) for key, below in value.items()} if isinstance(value, dict) else value
 
 
 def wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,11 +1,13 @@
-"""Filters that shape lists and mappings. Pure, but for `random` and `shuffle`, which take a seed."""
+"""Filters that shape lists, mappings and numbers. Pure, but for `random` and `shuffle`, which take a seed."""
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jinja2 import pass_environment
+from jinja2.filters import do_unique
 
 from rigd.provision.templating.filters_text import FilterError
 from rigd.provision.templating.values import settled
@@ -148,6 +150,22 @@ def _ternary(value: Any, yes: Any, no: Any, none: Any = None) -> Any:
     return yes if value else no
 
 
+@pass_environment
+def _unique(
+    environment: Any,
+    value: Any,
+    case_sensitive: bool | None = None,  # noqa: FBT001  (templates pass it by place)
+    attribute: Any = None,
+) -> list[Any]:
+    try:
+        return list(do_unique(environment, value, bool(case_sensitive), attribute))
+    except TypeError:
+        # Jinja's needs values with a hash, which mappings and lists have not.
+        if attribute or case_sensitive is False:
+            raise
+        return _once(value)
+
+
 def _lists(value: Any) -> list[Any]:
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
         raise FilterError(f"a list is needed, and here is {type(value).__name__}")
@@ -163,16 +181,20 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "flatten": _flatten,
     "intersect": lambda one, two: _once(item for item in _lists(one) if item in two),
     "items2dict": _items2dict,
+    "log": math.log,
     "permutations": itertools.permutations,
+    "pow": math.pow,
     "product": itertools.product,
     "random": _random,
     "rekey_on_member": _rekey,
+    "root": lambda value, base=2: math.pow(value, 1 / base),
     "shuffle": _shuffle,
     "subelements": _subelements,
     "symmetric_difference": lambda one, two: _once(
         item for item in [*_lists(one), *_lists(two)] if (item in one) != (item in two)
     ),
     "ternary": _ternary,
+    "unique": _unique,
     "union": lambda one, two: _once([*_lists(one), *_lists(two)]),
     "zip": zip,
     "zip_longest": itertools.zip_longest,

@@ -31,10 +31,10 @@ def text(value: Any) -> str:
 
 
 def _bool(value: Any) -> bool:
-    word = str(value).lower() if isinstance(value, (str, int)) else ""
-    if word in _TRUE:
+    word = value.lower() if isinstance(value, str) else ""
+    if word in _TRUE or value == 1:
         return True
-    if word in _FALSE or value in ("", None):
+    if word in _FALSE or value in ("", None, 0):
         return False
     raise FilterError(f"`bool` reads true, yes, on, 1, false, no, off and 0, not {value!r}")
 
@@ -146,7 +146,8 @@ def _to_yaml(value: Any, *_more: Any, default_flow_style: bool | None = None, **
     written = yaml.dump(
         value, Dumper=_dumper(), allow_unicode=True, default_flow_style=default_flow_style, **options
     )
-    return str(written)
+    # A lone scalar is not followed by the mark that its document ends.
+    return str(written).removesuffix("...\n")
 
 
 def _to_nice_yaml(
@@ -191,6 +192,8 @@ def _yaml_documents(value: str) -> Iterator[Any]:
 
 
 def _split(value: Any, separator: str | None = None, most: int = -1) -> list[str]:
+    if isinstance(value, (list, dict)):
+        raise FilterError(f"`split` takes text, and here is {type(value).__name__}")
     return text(value).split(separator, most)
 
 

@@ -252,6 +252,8 @@ def _sequence(terms: list[Any], _variables: Any, **options: Any) -> list[Any]:
             count = (end - start) // step + 1 if step else 0
         else:
             raise FilterError("`sequence` needs an end or a count")
+        if "count" not in given and (end - start) * step < 0:
+            raise FilterError(f"`sequence` from {start} to {end} needs a stride with the other sign")
         if count > MOST_ITEMS:
             raise FilterError(f"a sequence of {count} items is longer than {MOST_ITEMS}")
         pattern = str(given.get("format", "%d"))
@@ -265,6 +267,12 @@ def _sequence_term(term: str) -> dict[str, str]:
         return key_values(term)[0]
     names = ("start", "end", "stride", "format")
     return {name: part for name, part in zip(names, match.groups(), strict=True) if part is not None}
+
+
+def _subelements(terms: list[Any], _variables: Any) -> list[Any]:
+    elements, key, *flags = terms
+    pairs = DATA["subelements"](elements, key, *flags)
+    return [[{name: below for name, below in one.items() if name != key}, item] for one, item in pairs]
 
 
 def _random_choice(terms: list[Any], _variables: Any) -> list[Any]:
@@ -288,6 +296,7 @@ LOOKUPS: Mapping[str, Lookup] = {
     "pipe": _pipe,
     "random_choice": _random_choice,
     "sequence": _sequence,
+    "subelements": _subelements,
     "template": _template,
     "together": _together,
     "varnames": _varnames,
@@ -300,7 +309,6 @@ LEFT_OUT: Mapping[str, str] = {
     "ini": "read the file with include_vars",
     "inventory_hostnames": "use groups[...]",
     "random_string": "use lookup('password', ...), which keeps what it made",
-    "subelements": "use the filter `subelements`",
     "unvault": "encrypted values are left out",
     "url": "fetch it on the box with get_url or uri",
 }
@@ -310,35 +318,31 @@ LEFT_OUT: Mapping[str, str] = {
 def _lookup(
     context: Context, name: str, *terms: Any, wantlist: bool = False, errors: str = "strict", **options: Any
 ) -> Any:
-    found = _query(context, name, *terms, errors=errors, **options)
-    if wantlist:
+    short = str(name).rpartition(".")[2]
+    function = LOOKUPS.get(short)
+    if function is None:
+        raise FilterError(f"there is no lookup '{name}'")
+    given = list(terms)
+    if len(given) == 1 and isinstance(given[0], list) and short not in _KEEP_LISTS:
+        given = given[0]
+    try:
+        found = function([settled(term) for term in given], context.resolve_or_missing(OWNER), **options)
+    except FilterError:
+        if errors == "strict":
+            raise
+        return [] if wantlist else None
+    except TypeError as error:
+        raise FilterError(f"the lookup '{short}' takes other options: {error}") from error
+    if wantlist or not found:
         return found
-    if not found:
-        return None
     if len(found) == 1:
         return found[0]
     return ",".join(found) if all(isinstance(item, str) for item in found) else found
 
 
 @pass_context
-def _query(context: Context, name: str, *terms: Any, errors: str = "strict", **options: Any) -> list[Any]:
-    short = str(name).rpartition(".")[2]
-    function = LOOKUPS.get(short)
-    if function is None:
-        raise FilterError(f"there is no lookup '{name}'")
-    variables = context.resolve_or_missing(OWNER)
-    options.pop("wantlist", None)
-    given = list(terms)
-    if len(given) == 1 and isinstance(given[0], list) and short not in _KEEP_LISTS:
-        given = given[0]
-    try:
-        return function([settled(term) for term in given], variables, **options)
-    except FilterError:
-        if errors == "strict":
-            raise
-        return []
-    except TypeError as error:
-        raise FilterError(f"the lookup '{short}' takes other options: {error}") from error
+def _query(context: Context, name: str, *terms: Any, **options: Any) -> Any:
+    return _lookup(context, name, *terms, **{**options, "wantlist": True})
 
 
 _KEEP_LISTS = frozenset({"items", "nested", "cartesian", "together", "indexed_items", "list", "flattened"})
