@@ -437,7 +437,9 @@ def _asking(asked: str) -> Iterator[None]:
     except docker.errors.APIError as error:
         kinds = {_NOT_FOUND: DockerMissingError, _CONFLICT: DockerConflictError}
         kind = kinds.get(getattr(error.response, "status_code", None) or 0, DockerError)
-        raise kind(asked, detail=str(error.explanation or error)) from error
+        # The SDK's own errors tell the status and the address of its socket twice around Docker's words.
+        said = str(error.explanation or error)
+        raise kind(asked, detail=said) from docker.errors.DockerException(said)
     except (docker.errors.DockerException, *_LOST) as error:
         raise DockerUnreachableError(
             asked, detail=str(error), hint="see whether Docker runs: `systemctl status docker`"

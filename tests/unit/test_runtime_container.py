@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
+from docker.errors import create_api_error_from_http_exception
 
 from rigd.adapters import docker
 from rigd.adapters.docker import DeviceAsk
 from rigd.engine.spec import ContainerSpec, LaunchSpec, MountSpec
+from rigd.errors import explain
 from rigd.rig.schema import RuntimeKind, SecretRef
 from rigd.runtime import container
 from rigd.runtime.base import LaunchError
@@ -223,3 +226,25 @@ def test_a_pull_adds_up_its_layers():
 def test_dockers_times_are_read_to_the_nanosecond():
     assert docker._seconds("2026-11-30T02:54:44.125456000Z") == pytest.approx(1796007284.125456)
     assert docker._seconds("2026-11-30T02:54:44Z") == 1796007284.0
+
+
+def test_dockers_own_words_are_told_once_without_the_address_of_its_socket() -> None:
+    answer = requests.Response()
+    answer.status_code, answer.reason, answer.url = (
+        500,
+        "Internal Server Error",
+        "http+docker://localhost/start",
+    )
+    answer._content = b'{"message": "failed to create task: no such device"}'
+
+    def refuse() -> None:
+        try:
+            answer.raise_for_status()
+        except requests.HTTPError as error:
+            create_api_error_from_http_exception(error)
+
+    with pytest.raises(docker.DockerError) as told, docker._asking("cannot start the container 'engine'"):
+        refuse()
+
+    assert explain(told.value) == "cannot start the container 'engine': failed to create task: no such device"
+    assert told.value.detail == "failed to create task: no such device"
