@@ -206,6 +206,40 @@ def test_fingerprints_are_gpg_s_with_and_without_armour():
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        b"<pre>\n" + KEY + b"</pre>\n",
+        KEY.replace(b"\n", b"\r\n"),
+        b"-----BEGIN PGP SIGNED MESSAGE-----\n\nkey:\n" + KEY,
+    ],
+    ids=["page", "dos", "mail"],
+)
+def test_key_is_kept_without_what_stands_around_it(content):
+    assert openpgp.alone(content) == KEY
+    assert openpgp.fingerprints(content) == [FINGERPRINT]
+
+
+def test_every_block_of_a_file_of_keys_counts():
+    two = KEY + b"and another:\n" + KEY
+
+    assert openpgp.alone(two) == KEY + KEY
+    assert openpgp.fingerprints(two) == [FINGERPRINT, FINGERPRINT]
+    assert openpgp.binary(two) == openpgp.binary(KEY) * 2
+
+
+def test_key_in_the_playbook_is_proved_and_cut_out():
+    assert deb822_repository._inline("the key:\n" + KEY.decode()) == KEY.decode()
+    assert deb822_repository._inline("/usr/share/keyrings/vendor.gpg") is None
+    with pytest.raises(ModuleError, match="no signing key"):
+        deb822_repository._inline(KEY[:200].decode())
+
+
+def test_key_without_an_end_is_refused():
+    with pytest.raises(ValueError, match="cut off"):
+        openpgp.fingerprints(KEY + KEY[:100])
+
+
+@pytest.mark.parametrize(
     "content", [b"<html>404</html>", b"", KEY[:200] + b"!!" + KEY[200:], openpgp.binary(KEY)[:40]]
 )
 def test_what_is_no_key_is_told(content):

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import re
 
 BEGIN = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
 END = b"-----END PGP PUBLIC KEY BLOCK-----"
@@ -15,20 +16,41 @@ VERSION_4, VERSION_5 = 4, 5
 OLD_LENGTHS = {0: 1, 1: 2, 2: 4}
 
 
+_BLOCK = re.compile(re.escape(BEGIN) + rb"\r?\n(.*?)" + re.escape(END), re.DOTALL)
+
+
 def armored(content: bytes) -> bool:
     return BEGIN in content
 
 
-def binary(content: bytes) -> bytes:
-    """Return the key without its armour; raises ValueError where it is none."""
+def alone(content: bytes) -> bytes:
+    """Return armoured keys without what stands around them on a page or in a mail; others as they are.
+
+    Raises ValueError where an armour has a beginning and no end.
+    """
     if not armored(content):
         return content
-    block = content.split(BEGIN, 1)[1].split(END, 1)[0].replace(b"\r", b"")
+    return b"".join(BEGIN + b"\n" + block + END + b"\n" for block in _blocks(content))
+
+
+def _blocks(content: bytes) -> list[bytes]:
+    found = [match[1].replace(b"\r", b"") for match in _BLOCK.finditer(content)]
+    if len(found) != content.count(BEGIN):
+        raise ValueError("its armour is cut off")
+    return found
+
+
+def binary(content: bytes) -> bytes:
+    """Return keys without their armour; raises ValueError where it is broken."""
+    return b"".join(map(_decoded, _blocks(content))) if armored(content) else content
+
+
+def _decoded(block: bytes) -> bytes:
+    lines = [line.strip() for line in block.splitlines()]
     # Headers end at the first empty line; the line that begins with "=" is a checksum.
-    _, _, body = block.partition(b"\n\n")
-    lines = [line.strip() for line in body.splitlines() if line.strip() and not line.startswith(b"=")]
+    body = lines[lines.index(b"") :] if b"" in lines else lines
     try:
-        return base64.b64decode(b"".join(lines), validate=True)
+        return base64.b64decode(b"".join(line for line in body if not line.startswith(b"=")), validate=True)
     except binascii.Error as error:
         raise ValueError("its armour is broken") from error
 

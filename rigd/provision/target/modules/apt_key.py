@@ -37,9 +37,9 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     if content is not None:
         try:
             state["prints"] = openpgp.fingerprints(content)
+            state["content"] = openpgp.alone(content).decode("latin-1")
         except ValueError as error:
             raise ModuleError(f"this is no signing key: {error}") from error
-        state["content"] = content.decode("latin-1")
     return state
 
 
@@ -92,7 +92,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
         raise ModuleError(f"the key is {', '.join(wanted)}, and `id` asks for {arguments['id']}")
     if all(_has(state, name) for name in wanted):
         return []
-    end = "asc" if state["content"].lstrip().startswith("-----") else "gpg"
+    end = "asc" if openpgp.armored(state["content"].encode("latin-1")) else "gpg"
     path = (
         arguments["keyring"]
         or f"{_trusted()}/rigd-{hashlib.sha256(wanted[0].encode()).hexdigest()[:8]}.{end}"

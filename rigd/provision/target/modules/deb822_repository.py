@@ -56,8 +56,24 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     state: dict[str, Any] = {"texts": apt_sources.read_all(), "seen": attributes.look(file), "key": None}
     state["keys"] = {path: digests.of_file(path) for path in _key_files(arguments) if os.path.isfile(path)}
     if arguments["state"] == "present" and arguments["signed_by"]:
+        state["inline"] = _inline(arguments["signed_by"])
         state["key"] = _kept_key(arguments, state) or _wanted_key(arguments, box)
     return state
+
+
+def _inline(signed_by: str) -> str | None:
+    """Return a key that stands in the playbook, without what stands around it; None where `signed_by` names one."""
+    if not openpgp.armored(signed_by.encode()):
+        return None
+    return _proved(signed_by.encode(), "`signed_by`")[0].decode()
+
+
+def _proved(content: bytes, source: str) -> tuple[bytes, list[str]]:
+    """Return keys alone, and their fingerprints."""
+    try:
+        return openpgp.alone(content), openpgp.fingerprints(content)
+    except ValueError as error:
+        raise ModuleError(f"{source} is no signing key: {error}") from error
 
 
 def _kept_key(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str] | None:
@@ -76,11 +92,7 @@ def _wanted_key(arguments: Mapping[str, Any], box: Box) -> dict[str, str] | None
     source = arguments["signed_by"]
     if not source.startswith(("http://", "https://", "file://")):
         return None
-    content = download.fetch(source, box)
-    try:
-        prints = openpgp.fingerprints(content)
-    except ValueError as error:
-        raise ModuleError(f"{source} is no signing key: {error}") from error
+    content, prints = _proved(download.fetch(source, box), source)
     asc, gpg = _key_files(arguments)
     return {"path": asc if openpgp.armored(content) else gpg, "digest": hashlib.sha256(content).hexdigest(),
             "content": content.decode("latin-1"), "fingerprints": " ".join(prints)}  # fmt: skip
@@ -88,6 +100,8 @@ def _wanted_key(arguments: Mapping[str, Any], box: Box) -> dict[str, str] | None
 
 def _text(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     fields = {name: arguments.get(name) for name in FIELDS}
+    if state.get("inline"):
+        fields["signed_by"] = state["inline"]
     if state["key"]:
         fields["signed_by"] = state["key"]["path"]
     return apt_sources.render(fields)
