@@ -4,6 +4,8 @@ import hashlib
 import http.server
 import io
 import json
+import os
+import pwd
 import stat
 import subprocess
 import tarfile
@@ -85,7 +87,21 @@ def test_unknown_owner_says_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/etc", "/usr/", "/usr/../etc", "//var", "/proc", "/home", "/var/lib/docker"]
+    "path",
+    [
+        "/",
+        "/etc",
+        "/usr/",
+        "/usr/../etc",
+        "//var",
+        "/./proc//",
+        "/home",
+        "/var/lib/docker",
+        "/etc/passwd",
+        "/etc/ssh/",
+        "/etc/../",
+        "/lib",
+    ],
 )
 def test_system_folders_are_never_removed(path):
     event = run("file", check=True, path=path, state="absent")
@@ -105,6 +121,33 @@ def test_parent_that_is_a_link_does_not_hide_a_system_folder(tmp_path):
     (tmp_path / "root").symlink_to("/")
 
     assert guarded.why_kept(str(tmp_path / "root" / "etc")) is not None
+
+
+@pytest.mark.parametrize("path", ["/", "/etc/", "/usr/../etc", "/home", "/var/lib"])
+def test_no_system_folder_gets_one_mode_or_owner_for_all_below(path):
+    event = run("file", check=True, path=path, state="directory", recurse=True, owner="root")
+
+    assert event["event"] == "failed"
+    assert "need different owners" in event["msg"]
+
+
+def test_link_to_a_system_folder_is_none_the_better_for_it(tmp_path):
+    (tmp_path / "l").symlink_to("/etc")
+    event = run("file", check=True, path=f"{tmp_path}/l/", state="directory", recurse=True, mode="0700")
+
+    assert "need different owners" in event["msg"]
+
+
+def test_home_of_who_works_here_is_kept(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    entry = pwd.struct_passwd(("ada", "x", os.getuid(), os.getgid(), "", str(home), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [entry])
+    monkeypatch.setattr(pwd, "getpwnam", lambda _name: entry)
+
+    assert guarded.at_work() == {"ada"}
+    assert "home of 'ada'" in (guarded.why_kept(f"{home}/../home/") or "")
+    assert guarded.why_kept(str(home / "x")) is None
 
 
 def test_mount_points_and_what_holds_them_are_kept():

@@ -196,6 +196,7 @@ def user_state(**more):
         "group_of_that_name": True,
         "check": False,
         "public_key": None,
+        "at_work": False,
     }
 
 
@@ -225,6 +226,26 @@ def user_state(**more):
 )
 def test_what_differs_of_a_user(given, expected):
     assert whats(user.difference(filled(user.MODULE, name="rig", **given), user_state())) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"state": "absent", "force": True, "remove": True}, {"groups": ["docker"]}],
+    ids=["removed", "without-sudo"],
+)
+def test_who_works_here_is_neither_removed_nor_taken_out_of_sudo(given):
+    state = user_state(groups=["docker", "sudo"]) | {"at_work": True}
+    with pytest.raises(ModuleError, match="works on the box now"):
+        user.difference(filled(user.MODULE, name="rig", **given), state)
+
+    added = filled(user.MODULE, name="rig", groups=["video"], append=True)
+    assert whats(user.difference(added, state)) == ["groups of rig: docker,sudo -> docker,sudo,video"]
+
+
+def test_root_is_never_removed():
+    state = user.probe(filled(user.MODULE, name="root", state="absent"), RecordedBox({}))
+
+    assert state["at_work"]
 
 
 def test_a_password_goes_in_by_stdin_alone():
@@ -380,7 +401,15 @@ def test_a_disk_that_may_be_missing_at_boot_is_told(opts, warned):
     assert ("warnings" in mount.result(arguments, {})) is warned
 
 
-@pytest.mark.parametrize("path", ["/", "/etc", "/usr", "/var"])
+@pytest.mark.parametrize("path", ["/", "/usr/", "//etc", "/usr/../etc", "/lib", "/bin"])
+def test_nothing_is_mounted_over_the_system_s_own_places(path):
+    state = {"text": "", "mounted": None, "exists": True, "missing_device": ""}
+    arguments = filled(mount.MODULE, path=path, src="tmpfs", fstype="tmpfs", state="mounted")
+    with pytest.raises(ModuleError, match="never mounts anything over it"):
+        mount.difference(arguments, state)
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/usr/", "/var", "/usr/../etc"])
 def test_the_system_s_own_places_are_never_unmounted(path):
     state = {"text": "", "mounted": {"path": path}, "exists": True, "missing_device": ""}
     with pytest.raises(ModuleError, match="belongs to the system"):

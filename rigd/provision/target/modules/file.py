@@ -35,6 +35,8 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
         state["missing"].insert(0, parent)
         parent = os.path.dirname(parent) or "."
     if arguments["recurse"] and os.path.isdir(path):
+        if any(arguments[key] is not None for key in ("mode", "owner", "group")):
+            guarded.refuse_mixed(path)
         state["below"] = _below(path, follow=arguments["follow"])
     return state
 
@@ -361,6 +363,7 @@ MODULE = Module(
     result=result,
     check_arguments=_together,
     differs=(
-        "`state: absent` refuses system folders and mount points: a slip of a variable must not cost the box",
+        "`state: absent` refuses system folders, mount points and the home of the user who works on the box, and",
+        "`recurse` a new owner or mode for a system folder: a slip of a variable must not cost the box",
     ),
 )

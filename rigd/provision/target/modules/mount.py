@@ -66,7 +66,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     changes: list[Change] = []
     if wanted in ("unmounted", "absent"):
         if state["mounted"]:
-            if (path.rstrip("/") or "/") in guarded.KEPT - {"/mnt"}:
+            if guarded.place_of(path) in guarded.KEPT - {"/mnt"}:
                 raise ModuleError(f"'{path}' belongs to the system: rigd never unmounts it")
             changes.append(_act("umount", path, f"unmount {path}"))
         if wanted == "absent":
@@ -100,6 +100,8 @@ def _mounting(
             f"there is no {state['missing_device']} on this box, so '{path}' cannot be mounted. `lsblk -f` shows the"
             " disks with their UUIDs; a new one needs a file system first, which rigd never makes"
         )
+    if guarded.place_of(path) in guarded.NEVER_COVERED:
+        raise ModuleError(f"'{path}' belongs to the system: rigd never mounts anything over it")
     act = "mount" if arguments["state"] == "mounted" else "ephemeral"
     return [_act(act, path, f"mount {path}")]
 
@@ -137,6 +139,7 @@ def apply(arguments: Mapping[str, Any], _state: Mapping[str, Any], changes: list
         and os.path.isdir(path)
         and not os.path.ismount(path)
         and not os.listdir(path)
+        and guarded.place_of(path) not in guarded.KEPT
     ):
         os.rmdir(path)
 
@@ -175,7 +178,7 @@ MODULE = Module(
     check_arguments=check_arguments,
     summary="file systems in /etc/fstab, and mounted; never makes one",
     differs=(
-        "the system's own places are never unmounted",
+        "the system's own places are never unmounted, and nothing is mounted over its programs and settings",
         "an entry without `nofail` is told as a warning, because the box would not boot without that disk",
         "`state: absent` leaves a folder that is not empty",
     ),

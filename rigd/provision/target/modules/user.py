@@ -5,13 +5,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import accounts
+from rigd.provision.target import accounts, guarded
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 AGEING = "`chage` sets ageing; unattended boxes have no use for it"
 OTHER_SYSTEMS = "it is about other systems than Linux"
 
 ON_CREATE = "on_create"
+RIGHTS = frozenset({"sudo", "admin", "wheel"})
+"""Groups by which a user becomes root."""
 
 ARGUMENTS = {
     "name": Argument(required=True, aliases=("user",)),
@@ -69,6 +71,7 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
         "group_of_that_name": accounts.group_id(arguments["name"]) is not None,
         "check": box.check,
         "public_key": None,
+        "at_work": arguments["name"] in guarded.at_work() or arguments["name"] == "root",
     }
     if arguments["generate_ssh_key"] and user:
         state["key_file"] = _key_file(arguments, user)
@@ -93,6 +96,10 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     """Return what to add, change or remove."""
     name, user = arguments["name"], state["user"]
     if arguments["state"] == "absent":
+        if state["at_work"]:
+            raise ModuleError(
+                f"'{name}' works on the box now, and is not removed: log in as another user for that"
+            )
         what = f"remove the user {name}" + (" with its home" if arguments["remove"] else "")
         return [] if user is None else [_change(name, "remove", what)]
     if state["unknown_groups"] and not state["check"]:
@@ -106,9 +113,11 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
             if arguments["generate_ssh_key"]
             else added
         )
+    found = _entry_differences(arguments, user)
+    if state["at_work"]:
+        _refuse_loss_of_rights(name, found)
     changes = [
-        _change(name, "modify", f"{key} of {name}: {was} -> {will}", words)
-        for key, was, will, words in _entry_differences(arguments, user)
+        _change(name, "modify", f"{key} of {name}: {was} -> {will}", words) for key, was, will, words in found
     ]
     if arguments["password"] is not None and arguments["update_password"] != ON_CREATE:
         wanted = arguments["password"] if not arguments["password_lock"] else None
@@ -120,6 +129,16 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     if arguments["generate_ssh_key"] and state["public_key"] is None:
         changes.append(_change(name, "key", f"make an ssh key for {name}"))
     return changes
+
+
+def _refuse_loss_of_rights(name: str, found: list[tuple[str, str, str, tuple[str, ...]]]) -> None:
+    for key, was, will, _words in found:
+        lost = RIGHTS & (set(was.split(",")) - set(will.split(",")))
+        if key == "groups" and lost:
+            raise ModuleError(
+                f"this would take '{name}', who works on the box now, out of the group {', '.join(sorted(lost))}."
+                " Say `append: true` to add groups, or name that group, too"
+            )
 
 
 def _change(name: str, act: str, what: str, words: tuple[str, ...] = ()) -> Change:
@@ -281,5 +300,6 @@ MODULE = Module(
     differs=(
         "a password that is no hash is refused, where Ansible warns: it would lock the user out",
         "the hash goes to chpasswd by stdin, so that no process list shows it",
+        "the user who works on the box now is neither removed nor taken out of the group sudo",
     ),
 )
