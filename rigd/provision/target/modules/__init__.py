@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import cache
 
 from rigd.provision.target.contract import Module  # noqa: TC001  (no typing tricks on the box)
@@ -15,12 +16,14 @@ PREFIXES = (
     "ansible.legacy.",
 )
 """Collections whose modules are known by their last word."""
+OTHER_NAMES = {"systemd": "systemd_service"}
+"""Second names of modules, as Ansible has them."""
 
 
 @cache
 def short_names() -> frozenset[str]:
     """Return the short names of all modules."""
-    return frozenset(found.name for found in pkgutil.iter_modules(__path__))
+    return frozenset(found.name for found in pkgutil.iter_modules(__path__)) | OTHER_NAMES.keys()
 
 
 @cache
@@ -29,5 +32,7 @@ def module_of(name: str) -> "Module | None":
     prefix, _, short = name.rpartition(".")
     if short not in short_names():
         return None
-    module: Module = importlib.import_module(f"{__name__}.{short}").MODULE
+    module: Module = importlib.import_module(f"{__name__}.{OTHER_NAMES.get(short, short)}").MODULE
+    if short in OTHER_NAMES:
+        module = replace(module, names=tuple(f"{own.rpartition('.')[0]}.{short}" for own in module.names))
     return module if not prefix or name in module.names else None

@@ -1,4 +1,4 @@
-"""Units of systemd, under the name `systemd_service`."""
+"""Units of systemd, also under the name `systemd`."""
 
 from rigd.provision.target import unit_states
 from rigd.provision.target.contract import Module
