@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from rigd.rig.schema import Ladder
 from rigd.supervise import knobs
+from rigd.supervise.ladder import OFFLINE_KNOB
 from rigd.supervise.moves import Policy, stop, with_job
 from rigd.supervise.overlay import OPERATOR, RAISED, KnobStep
 from rigd.supervise.room import BUCKETS, Roominess, after_look, roominess, with_gpu
@@ -27,6 +28,8 @@ from rigd.supervise.state import (
 )
 
 MOST_DOUBLINGS = 6
+CONDITION_OF = {OFFLINE_KNOB: "network"}
+"""What must hold (`conditions`) before a knob is turned back on trial: without it the start can only fail."""
 SEQS = "max_num_seqs"
 LEAST_STREAM_S = 30.0
 """Seconds of full batch, summed over its streams, below which a speed is not judged."""
@@ -97,7 +100,8 @@ def step(status: Status, policy: Policy, *, now_s: float, sure: bool = False) ->
         said = f"no moment without requests within {limits.climb_idle_s:.0f} s: {_words(change)} is put off"
         entry = Entry(kind="climb", message=said)
         return Decision(status=replace(status, climb_from_s=now_s), entries=(entry,))
-    return _look_again(status, policy, now_s=now_s) if idle else None
+    condition = CONDITION_OF.get(change.knob, "")
+    return _look_again(status, policy, now_s=now_s, condition=condition) if idle else None
 
 
 def _stretch_s(status: Status, limits: Ladder) -> float:
@@ -115,20 +119,23 @@ def _idle(status: Status, policy: Policy, *, now_s: float) -> bool:
     return fresh and load.running + load.waiting == 0 and status.vitals.canary_sent_s is None
 
 
-def _look_again(status: Status, policy: Policy, *, now_s: float) -> Decision | None:
+def _look_again(status: Status, policy: Policy, *, now_s: float, condition: str = "") -> Decision | None:
     """Ask the engine once more before it is stopped: the last look may be seconds old."""
     asked_s = status.vitals.trial_look_s
     if asked_s is not None and now_s - asked_s < policy.supervision.probe_interval_s:
         return None
     after, job = with_job(status, JobKind.LOOK, now_s=now_s)
     after = replace(after, vitals=replace(after.vitals, trial_look_s=now_s))
-    return Decision(status=after, actions=(LookBeforeTrial(job=job),))
+    return Decision(status=after, actions=(LookBeforeTrial(job=job, condition=condition),))
 
 
 def looked(status: Status, result: TrialLook, policy: Policy, now_s: float, jitter: float) -> Decision:
     """Return the step that the look was for; or none yet, where a request has come in since the last probe."""
     del jitter
     before, now = status.vitals.load, result.load
+    if not result.holds:
+        entry = Entry(kind="climb", message=f"no trial yet: {result.detail}")
+        return Decision(status=replace(status, climb_from_s=now_s), entries=(entry,))
     if now is None:
         return Decision(status=status)
     seen = replace(status, vitals=replace(status.vitals, load=now))

@@ -45,6 +45,8 @@ class Remedy:
     knob: str
     change: str
     value: Scalar = None
+    needs: str = ""
+    """What a look must have found (`found`) before this is a remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,11 @@ def spent(kind: str, condition: str) -> str:
     return f"{kind} {SPENT} {condition}"
 
 
+def found(kind: str, what: str) -> str:
+    """Return the mark of what a look has found out about failures of class `kind`."""
+    return f"{kind} found {what}"
+
+
 def _halve(knob: str) -> Remedy:
     return Remedy(knob=knob, change="halve")
 
@@ -101,6 +108,9 @@ def _lower(knob: str, by: float) -> Remedy:
 RESTART = Remedy(knob="engine", change="restart")
 RESTART_ONCE = Remedy(knob="engine", change="restart", value=1)
 NO_MTP = Remedy(knob="speculative", change="remove")
+OFFLINE_KNOB = "environment.HF_HUB_OFFLINE"
+WHOLE = "whole"
+"""Found by a look: all that the engine has downloaded is whole."""
 NO_P2P = _set("environment.NCCL_P2P_DISABLE", "1")
 NO_CUSTOM_ALL_REDUCE = _set("disable_custom_all_reduce", value=True)
 SHALLOWER = _lower("speculative.num_speculative_tokens", 1)
@@ -139,9 +149,12 @@ ROADS: Mapping[str, tuple[Remedy, ...]] = {
     "disk_full": (_wait("disk"),),
     "shm_exhausted": (_wait("shm"), _set("docker.ipc", "host"), _set("docker.shm_size", "16gb")),
     "hf_not_found": (_wait("model_mount"),),
-    # No HF_HUB_OFFLINE here: a complete snapshot is found without the network anyway, and an incomplete one
-    # could then never be completed.
-    "hf_network": (_wait("network"), RESTART),
+    # An incomplete snapshot could never be completed offline.
+    "hf_network": (
+        _wait("network"),
+        Remedy(knob=OFFLINE_KNOB, change="set", value="1", needs=WHOLE),
+        RESTART,
+    ),
     "registry_unreachable": (_wait("registry"), RESTART),
     "runtime_unavailable": (_wait("docker"),),
     "weights_corrupt": (Remedy(knob="hf_download", change="move_aside"),),
@@ -184,6 +197,8 @@ def next_rung(
 ) -> Rung:
     """Return the first rung that still leads anywhere, from the engine as it is now."""
     for remedy in _road(kind, remedies):
+        if remedy.needs and found(kind, remedy.needs) not in tried.answered:
+            continue
         rung = _RUNGS.get(remedy.change, _turn)(kind, _instead(remedy, engine), engine, wished, limits, tried)
         if rung is not None:
             return rung
@@ -232,7 +247,7 @@ def _move_aside(
     _kind: str, remedy: Remedy, engine: Engine, _wished: Engine, limits: Ladder, tried: Tried
 ) -> Rung | None:
     """Return the moving of a cache, once; a model is not moved where it could not be fetched again."""
-    offline = knobs.read(engine, "environment.HF_HUB_OFFLINE") not in {None, "", "0"}
+    offline = knobs.read(engine, OFFLINE_KNOB) not in {None, "", "0"}
     kept = remedy.knob == "hf_download" and offline
     known = remedy.knob in CACHES and remedy.knob not in tried.moved
     return Rung(move=Move.MOVE_ASIDE, knob=remedy.knob) if limits.enabled and known and not kept else None

@@ -74,8 +74,13 @@ async def _docker(surface: Surface) -> Looked:
 async def _network(surface: Surface) -> Looked:
     variables = dict(surface.plan.spec.environment)
     wrong = await reach.problem_of(variables.get("HF_ENDPOINT") or HUB)
+    lacks = await downloads.missing(surface.plan.rig.engine, surface.plan.spec)
+    detail = "" if wrong is None else wrong if lacks is None else f"{wrong} (needed, because {lacks})"
     return Looked(
-        holds=wrong is None, detail=wrong or "", hint="see whether this host reaches it: `curl -I URL`"
+        holds=wrong is None,
+        detail=detail,
+        hint="see whether this host reaches it: `curl -I URL`",
+        whole=lacks is None,
     )
 
 

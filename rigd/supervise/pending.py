@@ -9,9 +9,10 @@ Both are jobs: a daemon that is killed while one runs begins it again, and neith
 from dataclasses import replace
 
 from rigd.supervise.conditions import CONDITIONS, look_s
-from rigd.supervise.failing import go_on
-from rigd.supervise.ladder import Move, spent
+from rigd.supervise.failing import go_on, rung_for
+from rigd.supervise.ladder import OFFLINE_KNOB, WHOLE, Move, Rung, found, spent
 from rigd.supervise.moves import Policy, launch, moved, with_job
+from rigd.supervise.overlay import OPERATOR
 from rigd.supervise.rungs import wait_s
 from rigd.supervise.state import (
     Decision,
@@ -23,7 +24,10 @@ from rigd.supervise.state import (
     MovedAside,
     Pending,
     Status,
+    UseOverlay,
 )
+
+NETWORK = "network"
 
 
 def begin(status: Status, pending: Pending, *, now_s: float) -> Decision:
@@ -43,6 +47,12 @@ def looked(status: Status, result: Looked, policy: Policy, now_s: float, jitter:
         return Decision(status=status)
     condition, kind = CONDITIONS[pending.what], status.failure.kind if status.failure is not None else ""
     mark = spent(kind, pending.what)
+    back: tuple[UseOverlay, ...] = ()
+    if result.holds and pending.what == NETWORK:
+        status, back = _online(status, policy)
+    meanwhile = _without_it(status, pending, result, policy, now_s=now_s, jitter=jitter)
+    if meanwhile is not None:
+        return meanwhile
     if result.unexpected:
         soon_s = pending.since_s + policy.supervision.ladder.wait_path_s
         pending = replace(pending, until_s=min(pending.until_s, soon_s))
@@ -54,7 +64,8 @@ def looked(status: Status, result: Looked, policy: Policy, now_s: float, jitter:
     if pending.looks or pending.wanting:
         held_s = now_s - pending.since_s
         reason = f"waited {held_s:.0f} s for {condition.words}, which came true"
-        return launch(status, reason, now_s=now_s)
+        decision = launch(status, reason, now_s=now_s)
+        return replace(decision, actions=(*back, *decision.actions))
     if condition.explains:
         return go_on(status, pending, mark, "", policy, now_s=now_s, jitter=jitter)
     # It holds already: it passed by itself, so the start waits no longer than after any other failure.
@@ -62,7 +73,37 @@ def looked(status: Status, result: Looked, policy: Policy, now_s: float, jitter:
     said = status.failure.sentence if status.failure is not None else ""
     reason = f"{said} There is no more waiting for {condition.words}; next start in {retry_s - now_s:.0f} s."
     after = replace(status, pending=None, retry_s=retry_s, reason=reason.strip())
-    return Decision(status=after, entries=(moved(status, after, "backoff", after.reason),))
+    return Decision(status=after, actions=back, entries=(moved(status, after, "backoff", after.reason),))
+
+
+def _without_it(
+    status: Status, pending: Pending, result: Looked, policy: Policy, *, now_s: float, jitter: float
+) -> Decision | None:
+    """Return the knob to turn so that the engine can do without what is waited for, None where there is none.
+
+    Where the condition holds, that is the answer only to a failure that a start like it did not end.
+    """
+    failure = status.failure
+    if not result.whole or failure is None:
+        return None
+    waits = status.answered.count(Rung(move=Move.WAIT, knob=pending.what).mark(failure.kind))
+    if result.holds and waits <= 1:
+        return None
+    marks = (spent(failure.kind, pending.what), found(failure.kind, WHOLE))
+    known = replace(failure, sentence=f"{failure.sentence} All that it needs is on this box.")
+    marked = replace(status, failure=known, answered=(*status.answered, *marks))
+    if rung_for(marked, failure.kind, failure.remedies, policy).move is not Move.TURN:
+        return None
+    return go_on(marked, pending, marks[0], "", policy, now_s=now_s, jitter=jitter)
+
+
+def _online(status: Status, policy: Policy) -> tuple[Status, tuple[UseOverlay, ...]]:
+    """Return the status without a start offline that rigd has chosen, and what puts that into effect."""
+    kept = tuple(step for step in status.overlay if step.knob != OFFLINE_KNOB or step.kind == OPERATOR)
+    if kept == status.overlay:
+        return status, ()
+    use = UseOverlay(steps=kept, on_good=bool(status.fallback_from))
+    return replace(status, overlay=kept, overlay_basis=policy.basis), (use,)
 
 
 def _look_again(status: Status, pending: Pending, result: Looked, *, now_s: float) -> Decision:

@@ -377,6 +377,8 @@ class Looked:
     hint: str | None = None
     unexpected: bool = False
     """Whether nothing on this host means to bring it about, so that waiting long is of no use."""
+    whole: bool = False
+    """Whether the engine can do without it: what it needs of the network is here."""
 
 
 @dataclass(frozen=True, kw_only=True)

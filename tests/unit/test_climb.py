@@ -157,6 +157,25 @@ def test_requests_that_come_between_the_looks_put_the_trial_off_to_the_next_stre
     assert looks <= limits.climb_idle_s / RULES.probe_interval_s + 1
 
 
+OFFLINE = KnobStep(knob="environment.HF_HUB_OFFLINE", old=None, new="1", kind="hf_network", sentence="s")
+
+
+def test_start_offline_is_undone_once_the_network_is_back():
+    now = ready(overlay=(OFFLINE,), seen={})
+    asked = decide(now, Observation(), CEILING, now_s=NOW_S)
+    assert asked.actions[0].condition == "network"
+
+    back = idle_at_last(now, CEILING).status
+    assert (back.state, back.overlay, back.trial) == (State.STOPPING, (), OFFLINE)
+
+
+def test_no_trial_without_the_network_while_it_is_away():
+    away = idle_at_last(ready(overlay=(OFFLINE,), seen={}), CEILING, holds=False, detail="hub is away")
+
+    assert (away.actions, away.status.overlay, away.status.climb_from_s) == ((), (OFFLINE,), NOW_S)
+    assert away.entries[0].message == "no trial yet: hub is away"
+
+
 def on_trial(*, before=50.0, seen, running=0, ready_s=NOW_S - 310):
     policy = replace(
         CEILING,

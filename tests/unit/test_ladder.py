@@ -1,6 +1,7 @@
 """The ladder: which rung comes next, from the engine as it is, and where it ends."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from supervise import (
@@ -23,6 +24,7 @@ from rigd.supervise import knobs
 from rigd.supervise.decide import decide
 from rigd.supervise.ladder import Move, Remedy, Tried, next_rung
 from rigd.supervise.overlay import KnobStep, apply
+from rigd.supervise.plan import make_plan
 from rigd.supervise.state import (
     GiveUp,
     KnownGood,
@@ -402,6 +404,28 @@ def test_backend_that_the_variable_names_is_not_set_again():
     named = ENGINE_IN_DOCKER.model_copy(update={"environment": {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}})
 
     assert first_rungs("fp8_kv_ampere", (flashinfer,), named) == ["stop"]
+
+
+def test_start_offline_needs_to_be_known_to_be_possible():
+    waited = ("hf_network wait network",) * LIMITS.restarts
+    known = Tried(answered=(*waited, "hf_network found whole"))
+
+    rung = next_rung("hf_network", (), WISH, WISH, LIMITS, tried=known)
+
+    assert (rung.move, rung.knob, rung.new) == (Move.TURN, "environment.HF_HUB_OFFLINE", "1")
+    again = next_rung("hf_network", (), WISH, WISH, LIMITS, tried=Tried(answered=waited))
+    assert again.move is Move.RESTART
+
+
+@pytest.mark.parametrize("engine", [WISH, ENGINE_IN_DOCKER], ids=["process", "docker"])
+def test_start_offline_reaches_the_engine_in_both_runtimes(engine):
+    step = KnobStep(knob="environment.HF_HUB_OFFLINE", old=None, new="1", kind="hf_network", sentence="s")
+    wish = make_plan(Path("rig.yaml"), Rig(name="r", engine=engine))
+
+    spec = wish.with_overlay([step]).spec
+
+    assert dict(spec.environment)["HF_HUB_OFFLINE"] == "1"
+    assert spec.digest != wish.spec.digest
 
 
 def test_download_that_could_not_be_repeated_offline_is_not_moved():

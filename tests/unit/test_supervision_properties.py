@@ -66,6 +66,7 @@ KINDS = st.sampled_from(
         "runtime_unavailable",
         "compile_cache_poisoned",
         "weights_corrupt",
+        "hf_network",
     ]
 )
 STEPS = {
@@ -282,7 +283,7 @@ class World(RuleBasedStateMachine):
             self.held = good
         return {
             WarmPrefixes: WarmDone(results=(proved() if good else cold(),)),
-            LookAt: Looked(holds=good, detail="seen"),
+            LookAt: Looked(holds=good, detail="seen", whole=useless),
             MoveAside: MovedAside(moved=good, detail="moved"),
             LookBeforeTrial: TrialLook(load=self.status.vitals.load if good else None, holds=not useless),
             CheckConfiguration: CheckDone(accepted=good, message="said"),

@@ -1,15 +1,19 @@
 """Between a failure and the next start: conditions waited for, caches moved aside, and how both end."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from supervise import NOW_S, POLICY, REPORT, asked, failure, finished, status
+from supervise import NOW_S, POLICY, REPORT, WISH, asked, failure, finished, status
 
+from rigd.rig.schema import Rig
+from rigd.supervise import knobs, looking
 from rigd.supervise.conditions import CONDITIONS, LONGEST_LOOK_S, look_s
 from rigd.supervise.decide import decide
 from rigd.supervise.ladder import CACHES, ROADS, Move, Remedy
 from rigd.supervise.looking import LOOKS
 from rigd.supervise.overlay import KnobStep
+from rigd.supervise.plan import make_plan
 from rigd.supervise.resume import resume
 from rigd.supervise.rules import RULES as FAILURE_RULES
 from rigd.supervise.state import (
@@ -26,6 +30,7 @@ from rigd.supervise.state import (
     RequestKind,
     State,
     StopDone,
+    UseOverlay,
 )
 
 TAKEN = failure("port_in_use", sentence="The port is taken.")
@@ -47,18 +52,18 @@ def pass_time(now, seconds=0.0, policy=POLICY):
     return decide(now, Observation(), policy, now_s=NOW_S + seconds)
 
 
-def look(now, *, holds, seconds=0.0, detail="held by pid 7", unexpected=False):
+def look(now, *, holds, seconds=0.0, policy=POLICY, detail="held by pid 7", **seen):
     """Let the look that is due begin, and end."""
-    begun = pass_time(now, seconds)
+    begun = pass_time(now, seconds, policy)
     assert [type(action) for action in begun.actions] == [LookAt]
-    seen = Looked(holds=holds, detail=detail, unexpected=unexpected)
-    return decide(begun.status, finished(seen, job=begun.actions[0].job), POLICY, now_s=NOW_S + seconds)
+    result = Looked(holds=holds, detail=detail, **seen)
+    return decide(begun.status, finished(result, job=begun.actions[0].job), policy, now_s=NOW_S + seconds)
 
 
-def ended(what, **changes):
+def ended(what, policy=POLICY, **changes):
     """Return the decision after an engine that was launched has failed and is cleared away."""
     now = status(State.STOPPING, launched_s=NOW_S - 30, **changes)
-    return decide(now, finished(StopDone(report=REPORT, diagnosis=what)), POLICY, now_s=NOW_S)
+    return decide(now, finished(StopDone(report=REPORT, diagnosis=what)), policy, now_s=NOW_S)
 
 
 def test_failure_of_the_machine_is_waited_out_and_costs_no_attempt():
@@ -188,6 +193,79 @@ def test_trial_is_not_to_blame_for_the_machine():
     turned = KnobStep(knob="max_num_seqs", old=10, new=5, kind="oom_sampler_warmup", sentence="s")
 
     assert at_the_gate(trial=turned).status.trial == turned
+
+
+# Without the network.
+
+AWAY = failure("hf_network", sentence="The model could not be fetched.")
+OFFLINE = KnobStep(knob="environment.HF_HUB_OFFLINE", old=None, new="1", kind="hf_network", sentence="s")
+
+
+def test_whole_download_starts_offline_instead_of_waiting():
+    decision = look(ended(AWAY).status, holds=False, whole=True)
+
+    now = decision.status
+    assert [str(step) for step in now.overlay] == ["environment.HF_HUB_OFFLINE vLLM's default -> 1"]
+    assert [type(action) for action in decision.actions] == [UseOverlay]
+    assert (now.state, now.pending) == (State.BACKOFF, None)
+    assert now.reason.startswith("The model could not be fetched. All that it needs is on this box. Changed")
+
+
+def test_download_that_is_not_whole_is_waited_for():
+    now = look(ended(AWAY).status, holds=False, whole=False).status
+
+    assert (now.overlay, now.pending.what) == ((), "network")
+
+
+def test_network_that_is_back_already_is_tried_first():
+    """It may have been away for a moment; only when the same failure comes back is it done without."""
+    first = look(ended(AWAY).status, holds=True, whole=True).status
+    assert (first.overlay, first.state) == ((), State.BACKOFF)
+
+    second = look(ended(AWAY, answered=first.answered).status, holds=True, whole=True).status
+    assert [step.knob for step in second.overlay] == ["environment.HF_HUB_OFFLINE"]
+
+
+def test_start_that_fails_offline_too_waits_and_is_online_again_once_the_network_is_back():
+    policy = replace(POLICY, engine=knobs.write(POLICY.engine, OFFLINE.knob, "1"))
+    failed_offline = ended(AWAY, policy, overlay=(OFFLINE,)).status
+    waiting = look(failed_offline, holds=False, whole=True, policy=policy).status
+    assert (waiting.overlay, waiting.pending.what) == ((OFFLINE,), "network")
+
+    decision = look(waiting, holds=True, seconds=30, whole=True, policy=policy)
+
+    assert [type(action) for action in decision.actions] == [UseOverlay, Launch]
+    assert (decision.status.overlay, decision.actions[0].steps) == ((), ())
+
+
+def test_operators_own_start_offline_stays():
+    own = replace(OFFLINE, kind="operator")
+    waiting = look(ended(AWAY, overlay=(own,)).status, holds=False).status
+
+    assert look(waiting, holds=True, seconds=30).status.overlay == (own,)
+
+
+def test_port_that_is_free_again_says_nothing_of_the_network():
+    waiting = look(at_the_gate(overlay=(OFFLINE,)).status, holds=False).status
+
+    assert look(waiting, holds=True, seconds=30).status.overlay == (OFFLINE,)
+
+
+@pytest.mark.parametrize(("lacks", "whole"), [(None, True), ("org/m: no snapshot", False)])
+async def test_look_at_the_network_says_whether_the_downloads_are_whole(monkeypatch, lacks, whole):
+    async def away(_url):
+        return "https://hub does not answer"
+
+    async def missing(_engine, _spec):
+        return lacks
+
+    monkeypatch.setattr("rigd.adapters.reach.problem_of", away)
+    monkeypatch.setattr("rigd.supervise.downloads.missing", missing)
+    plan = make_plan(Path("rig.yaml"), Rig(name="r", engine=WISH))
+
+    seen = await looking.look("network", looking.Surface(plan=plan, runtime=None, hold=lambda: None))
+
+    assert (seen.holds, seen.whole, "no snapshot" in seen.detail) == (False, whole, not whole)
 
 
 def poisoned(**changes):
