@@ -100,13 +100,13 @@ class Recorder:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def _keep(self, encoding: str, api: str, raw: bytes, figures: Figures) -> None:
-        if len(self.kept) >= MOST_REQUESTS or self._total + len(raw) > MOST_TOTAL_BYTES:
-            self._leave_out("the recording is full")
-            return
         path = self.folder / f"{len(self.kept) + 1:04d}-{api}.json"
         try:
             content = _decoded(raw, encoding)
             body = _object(content)
+            if len(self.kept) >= MOST_REQUESTS or self._total + len(content) > MOST_TOTAL_BYTES:
+                self._leave_out("the recording is full")
+                return
             write_new(path, content)
         except (ValueError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError):
             self._leave_out("the body is no JSON object")

@@ -19,6 +19,8 @@ MODE_FILE = 0o600
 MODE_FOLDER = 0o700
 KEPT = 20
 """Recordings kept; the oldest goes when there are more."""
+KEPT_BYTES = 2 << 30
+"""Bytes of all recordings before a new one begins; the oldest goes when there are more."""
 
 
 class RecordingError(RigdError):
@@ -65,8 +67,12 @@ def new_recording(client: str, *, now_s: float) -> Path:
 def write_new(path: Path, content: bytes) -> None:
     """Write a private file that must not be there yet. Raises `OSError`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE_FILE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError:
+        path.unlink(missing_ok=True)  # Half a body is none, and the next one takes its name.
+        raise
 
 
 def write_prefix(path: Path, body: dict[str, object], *, replace: bool) -> str:
@@ -101,10 +107,10 @@ def forget() -> Forgotten:
     folder = base()
     if not folder.is_dir():
         return Forgotten(recordings=0, files=0, size_bytes=0)
-    recordings = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
-    files = [path for recording in recordings for path in recording.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
     try:
+        recordings = _recordings(folder)
+        files = [path for recording in recordings for path in _files(recording)]
+        size = sum(path.stat().st_size for path in files)
         shutil.rmtree(folder)
     except OSError as error:
         raise RecordingError(f"cannot delete the recordings in '{folder}'", hint=f"rm -r {folder}") from error
@@ -127,6 +133,17 @@ def _like(old: Path, fresh: Path) -> None:
 
 
 def _let_old_go(folder: Path) -> None:
-    recordings = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink())
-    for old in recordings[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    """Keep the youngest recordings, within both limits; the new one, empty still, stays in any case."""
+    total = 0
+    for at, recording in enumerate(sorted(_recordings(folder), reverse=True)):
+        total += sum(path.stat().st_size for path in _files(recording))
+        if at >= KEPT or total > KEPT_BYTES:
+            shutil.rmtree(recording, ignore_errors=True)
+
+
+def _recordings(folder: Path) -> list[Path]:
+    return [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
+
+
+def _files(recording: Path) -> list[Path]:
+    return [path for path in recording.rglob("*") if path.is_file() and not path.is_symlink()]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 import stat
 
 import pytest
@@ -122,6 +123,37 @@ async def test_disk_that_is_full_is_told_and_nothing_else_happens(state_dirs):
     assert list(recorder.left_out) == ["the body cannot be written: No such file or directory"]
 
 
+async def test_body_that_the_disk_has_no_room_for_leaves_nothing_and_the_next_one_is_kept(state_dirs):
+    recorder = Recorder(new_recording("x", now_s=0))
+    large = {"messages": [{"role": "user", "content": "x" * 200_000}]}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (100_000, hard)
+    )  # What is written beyond it fails in the middle.
+    try:
+        await pass_by(recorder, exchange(), json.dumps(large).encode())
+        await pass_by(recorder, exchange(), json.dumps(BODY).encode())
+        await recorder.finished()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert recorder.left_out == {"the body cannot be written: File too large": 1}
+    assert [one.recorded.body for one in recorder.kept] == [BODY]
+    assert [path.name for path in recorder.folder.iterdir()] == ["0001-chat.json"]
+
+
+async def test_recording_that_is_full_says_so(state_dirs, monkeypatch):
+    monkeypatch.setattr("rigd.gateway.recorder.MOST_TOTAL_BYTES", 100)
+    recorder = Recorder(new_recording("x", now_s=0))
+
+    for _ in range(3):
+        await pass_by(recorder, exchange(), json.dumps(BODY).encode())
+    await recorder.finished()
+
+    assert (len(recorder.kept), recorder.left_out) == (1, {"the recording is full": 2})
+
+
 def test_forget_deletes_everything_and_only_that(state_dirs):
     other = state_dirs.state / "store.db"
     other.write_text("kept")
@@ -141,6 +173,18 @@ def test_only_so_many_recordings_are_kept(state_dirs):
     left = sorted(recordings.base().iterdir())
     assert len(left) == recordings.KEPT
     assert folders[-1] in left
+
+
+def test_only_so_many_bytes_are_kept_the_youngest_of_them(state_dirs, monkeypatch):
+    monkeypatch.setattr(recordings, "KEPT_BYTES", 250)
+    for number in range(4):
+        (new_recording("x", now_s=number) / "0001-chat.json").write_bytes(b"x" * 100)
+
+    last = new_recording("x", now_s=10)
+
+    kept = sorted(recordings.base().iterdir())
+    assert len(kept) == 3
+    assert kept[-1] == last
 
 
 def test_state_folder_that_cannot_be_written_is_told(state_dirs, monkeypatch):
