@@ -10,7 +10,6 @@ TAKERS = frozenset({"nouveau", "nova_core", "nova_drm", "nova-core", "nova-drm",
 NARROW = 4
 LARGE_BAR_MIB = 1024
 """Without a resizable window a card shows 256 MiB of its memory."""
-HOT_IDLE_MIB = 50
 
 
 def _address(card: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from rigd.doctor.finding import Facts, Finding, error, info, number, ok, playboo
 from rigd.doctor.wish import Wish
 from rigd.provision.target import cdi as specs
 
-CDI_KNOWN, CDI_ON, CDI_FIRST, API_144 = (25,), (28, 2), (29, 2), (29,)
+CDI_KNOWN, CDI_FIRST = (25,), (29, 2)
 SNAPSHOTTER = "io.containerd.snapshotter.v1"
 IMAGE_GIB = 30.0
 """Room that an engine's image takes while it is unpacked."""

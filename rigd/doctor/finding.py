@@ -1,7 +1,7 @@
 """One thing that a check found: how much it matters, in a sentence with the evidence, and what mends it. Pure."""
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,6 @@ class Finding:
     severity: Severity
     sentence: str
     mend: str = ""
-
-
-Findings = Iterable[Finding]
 
 
 def ok(check: str, sentence: str) -> Finding:

@@ -19,7 +19,7 @@ from rigd.provision.target.modules import (
     service_facts,
     shell,
     sysctl,
-    systemd,
+    systemd_service,
     tailscale,
     user,
     wait_for,
@@ -127,7 +127,7 @@ def unit_box(active="inactive", *, enabled="disabled", load="loaded", check=Fals
     ],
 )
 def test_what_systemd_has_to_do(box, given, expected):
-    assert whats(changes_of(systemd, box, name="x", **given)) == expected
+    assert whats(changes_of(systemd_service, box, name="x", **given)) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,8 @@ def test_what_systemd_has_to_do(box, given, expected):
 )  # fmt: skip
 def test_a_one_shot_that_does_not_remain_is_started_each_time(properties, once):
     assert [
-        change.once for change in changes_of(systemd, unit_box(**properties), name="x", state="started")
+        change.once
+        for change in changes_of(systemd_service, unit_box(**properties), name="x", state="started")
     ] == [once]
 
 
@@ -150,7 +151,7 @@ def test_a_one_shot_that_does_not_remain_is_started_each_time(properties, once):
 )
 def test_a_unit_that_cannot_be_meant(given, text):
     with pytest.raises(ModuleError, match=text):
-        changes_of(systemd, unit_box(load="not-found", enabled="not-found"), **given)
+        changes_of(systemd_service, unit_box(load="not-found", enabled="not-found"), **given)
 
 
 def test_files_newer_than_systemd_s_last_look_want_a_reload(tmp_path, monkeypatch):

@@ -310,8 +310,3 @@ def policy(code: int | None) -> Iterator[None]:
         else:
             POLICY.write_bytes(before)
             POLICY.chmod(mode)
-
-
-def ensure(box: Box, names: list[str], **more: Any) -> dict[str, Any]:
-    """Return a probe of packages for modules that need some: `pending(probe)` says what, `install` brings them."""
-    return probe({"name": names, "state": "present", **more}, box)

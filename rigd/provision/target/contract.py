@@ -134,7 +134,8 @@ State = Any
 class Module:
     """One module.
 
-    `probe(arguments, box)` reads and changes nothing. `difference(arguments, state)` is pure.
+    `probe(arguments, box)` reads and changes nothing. `difference(arguments, state)` is pure. A module that only
+    reads (stat, slurp, ...) has a probe and a result, and runs in check mode, too.
     `apply(arguments, state, changes, box)` makes the changes and may return facts for the result.
     `result(arguments, state)` adds facts of the last probe that hold with and without changes (`stat`, `path`, ...).
     """
@@ -143,8 +144,10 @@ class Module:
     """Fully qualified names, the first is the canonical one; the short name is the file's."""
     arguments: Mapping[str, Argument]
     probe: Callable[[Mapping[str, Any], Box], State]
-    difference: Callable[[Mapping[str, Any], State], list[Change]]
-    apply: Callable[[Mapping[str, Any], State, list[Change], Box], Mapping[str, Any] | None]
+    difference: Callable[[Mapping[str, Any], State], list[Change]] = lambda _arguments, _state: []
+    apply: Callable[[Mapping[str, Any], State, list[Change], Box], Mapping[str, Any] | None] = (
+        lambda _arguments, _state, _changes, _box: None
+    )
     result: Callable[[Mapping[str, Any], State], Mapping[str, Any]] | None = None
     free_form: str = ""
     """Argument that takes a task's free text (`command: ls -l`), if the module has one."""
@@ -156,8 +159,6 @@ class Module:
     """Groups of arguments given all or none."""
     converges: bool = True
     """Whether a second probe after apply must show no difference (changes that are `once` aside)."""
-    reads_only: bool = False
-    """Runs in check mode, too: it never changes anything (stat, slurp, service_facts, ...)."""
     skipped_in_check: bool = False
     """What it would do cannot be foretold (command without creates/removes): check mode skips it."""
     check_arguments: Callable[[Mapping[str, Any]], str | None] = lambda _arguments: None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rigd.provision.target import attributes, digests, path_facts
-from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
+from rigd.provision.target.contract import Argument, Box, Kind, Module, ModuleError
 
 MOST_FOUND = 10_000
 MOST_READ = 64 << 20
@@ -128,15 +128,6 @@ def _contains(arguments: Mapping[str, Any], path: str) -> bool:
         return False
 
 
-def difference(_arguments: Mapping[str, Any], _state: Any) -> list[Change]:
-    """Nothing: it only reads."""
-    return []
-
-
-def apply(_arguments: Mapping[str, Any], _state: Any, _changes: list[Change], _box: Box) -> None:
-    """Nothing: it only reads."""
-
-
 MODULE = Module(
     names=("ansible.builtin.find",),
     summary="files below folders, by name, age, size and kind",
@@ -163,8 +154,5 @@ MODULE = Module(
         "encoding": Argument(left_out="files are read as UTF-8, and what is none of it matches nothing"),
     },
     probe=probe,
-    difference=difference,
-    apply=apply,
     result=lambda _arguments, state: state,
-    reads_only=True,
 )

@@ -47,9 +47,6 @@ MODULE = Module(
         "fail_key": Argument(kind=Kind.BOOLEAN, default=True),
     },
     probe=probe,
-    difference=lambda _arguments, _state: [],
-    apply=lambda _arguments, _state, _changes, _box: None,
     result=lambda arguments, state: {"ansible_facts": {f"getent_{arguments['database']}": state}},
-    reads_only=True,
     summary="entries of passwd, group, hosts, ... as facts",
 )

@@ -9,7 +9,6 @@ from rigd.provision.target import apt_packages, nvidia_facts, nvidia_plan
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 BUILD_TIMEOUT_S = 2400.0
-OTHER_DRIVERS = ("nouveau", "nova_core", "nova_drm", "NovaCore")
 
 ARGUMENTS = {
     "state": Argument(default="present", choices=("present", "planned")),

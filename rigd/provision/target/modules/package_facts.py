@@ -32,10 +32,7 @@ MODULE = Module(
         "strategy": Argument(default="first", choices=("first", "all")),
     },
     probe=probe,
-    difference=lambda _arguments, _state: [],
-    apply=lambda _arguments, _state, _changes, _box: None,
     result=lambda _arguments, state: {"ansible_facts": {"packages": state}},
-    reads_only=True,
     summary="all installed packages and their versions, as facts",
     differs=("no `origin`: reading it would open apt's whole cache",),
 )

@@ -16,9 +16,6 @@ MODULE = Module(
     names=("ansible.builtin.ping",),
     arguments={"data": Argument(default="pong")},
     probe=_probe,
-    difference=lambda _arguments, _state: [],
-    apply=lambda _arguments, _state, _changes, _box: None,
     result=lambda arguments, _state: {"ping": arguments["data"]},
-    reads_only=True,
     summary="whether the box answers",
 )

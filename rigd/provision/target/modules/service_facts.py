@@ -38,9 +38,6 @@ MODULE = Module(
     names=("ansible.builtin.service_facts",),
     arguments={},
     probe=probe,
-    difference=lambda _arguments, _state: [],
-    apply=lambda _arguments, _state, _changes, _box: None,
     result=lambda _arguments, state: {"ansible_facts": {"services": state}},
-    reads_only=True,
     summary="all services and their states, as facts",
 )

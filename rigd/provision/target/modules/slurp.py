@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
+from rigd.provision.target.contract import Argument, Box, Kind, Module, ModuleError
 
 MOST_BYTES = 32 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
@@ -29,22 +29,10 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
     return {"content": base64.b64encode(content).decode(), "source": path, "encoding": "base64"}
 
 
-def difference(_arguments: Mapping[str, Any], _state: Any) -> list[Change]:
-    """Nothing: it only reads."""
-    return []
-
-
-def apply(_arguments: Mapping[str, Any], _state: Any, _changes: list[Change], _box: Box) -> None:
-    """Nothing: it only reads."""
-
-
 MODULE = Module(
     names=("ansible.builtin.slurp",),
     summary="a file's content, in base64",
     arguments={"src": Argument(kind=Kind.PATH, required=True, aliases=("path",))},
     probe=probe,
-    difference=difference,
-    apply=apply,
     result=lambda _arguments, state: state,
-    reads_only=True,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rigd.provision.target import digests, path_facts
-from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
+from rigd.provision.target.contract import Argument, Box, Kind, Module, ModuleError
 
 MOST_HASHED = 1 << 30
 """A larger file is not hashed: a model of 15 GB would take a minute for a sum that nobody asked for."""
@@ -34,15 +34,6 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
     return found
 
 
-def difference(_arguments: Mapping[str, Any], _state: Any) -> list[Change]:
-    """Nothing: it only reads."""
-    return []
-
-
-def apply(_arguments: Mapping[str, Any], _state: Any, _changes: list[Change], _box: Box) -> None:
-    """Nothing: it only reads."""
-
-
 MODULE = Module(
     names=("ansible.builtin.stat",),
     summary="what a path is",
@@ -56,9 +47,6 @@ MODULE = Module(
         "get_selinux_context": Argument(kind=Kind.BOOLEAN, default=False),
     },
     probe=probe,
-    difference=difference,
-    apply=apply,
     result=lambda _arguments, state: {"stat": state},
-    reads_only=True,
     differs=("files above 1 GiB have no checksum; the MIME type is guessed from the name; no chattr flags",),
 )
