@@ -8,7 +8,7 @@ from rigd.cli import prefix_output
 from rigd.cli.console import print_line, print_text, say
 from rigd.errors import ExitCode, RigdError
 from rigd.gateway.target import ASK_TIMEOUT_S, Target, engine_client
-from rigd.prefix.watch import Sample, Watch
+from rigd.prefix.watch import Row, Sample, Watch
 
 
 async def watched(target: Target, every_s: float, duration_s: float | None, *, as_json: bool) -> int:
@@ -23,9 +23,9 @@ async def watched(target: Target, every_s: float, duration_s: float | None, *, a
                 f"the engine at {target.base_url} does not answer with vLLM's counters",
                 hint="--watch takes the engine's own address, for example http://127.0.0.1:8000",
             )
-        watch.add(_sample(first))
         if not as_json:
             print_text(prefix_output.WATCH_HEAD)
+        _tell(watch.add(_sample(first)), as_json=as_json)
         while until_s is None or time.monotonic() < until_s:
             rest_s = every_s if until_s is None else min(every_s, max(0.0, until_s - time.monotonic()))
             await asyncio.sleep(rest_s)
@@ -36,14 +36,17 @@ async def watched(target: Target, every_s: float, duration_s: float | None, *, a
                 silent = True
                 continue
             silent = False
-            row = watch.add(_sample(counters))
-            if row is not None and as_json:
-                print_line(prefix_output.row_document(row))
-            elif row is not None:
-                print_text(prefix_output.row_text(row))
+            _tell(watch.add(_sample(counters)), as_json=as_json)
     finally:
         await asked.aclose()
     return int(ExitCode.DONE)
+
+
+def _tell(row: Row | None, *, as_json: bool) -> None:
+    if row is not None and as_json:
+        print_line(prefix_output.row_document(row))
+    elif row is not None:
+        print_text(prefix_output.row_text(row))
 
 
 def _sample(counters: Counters) -> Sample:
@@ -51,6 +54,7 @@ def _sample(counters: Counters) -> Sample:
         at_s=time.time(),
         queries=counters.prefix_queries,
         hits=counters.prefix_hits,
+        prompts=counters.prompt_tokens,
         running=counters.running,
         kv_usage=counters.kv_usage,
     )

@@ -9,6 +9,9 @@ FALL = 0.2
 """Points below the usual rate that count as a fall."""
 USUAL_ROWS = 20
 """Rows that the usual rate is the mean of, weighted by tokens."""
+BLIND = (
+    "prompts are read and none is looked up: the engine runs without prefix caching (enable_prefix_caching)"
+)
 LEAST_ROWS = 3
 """Rows before there is a usual rate."""
 
@@ -20,6 +23,8 @@ class Sample:
     at_s: float
     queries: float
     hits: float
+    prompts: float = 0.0
+    """Prompt tokens read, whether looked up or not."""
     running: float = 0.0
     kv_usage: float = 0.0
 
@@ -47,15 +52,19 @@ class Watch:
     _last: Sample | None = None
     _rows: deque[Row] = field(default_factory=lambda: deque(maxlen=USUAL_ROWS))
     _low: bool = False
+    _blind: bool = False
 
     def add(self, sample: Sample) -> Row | None:
         """Return the row up to this sample; None for the first one, and when nothing was asked."""
         last, self._last = self._last, sample
+        if not self._blind and sample.queries == 0 and sample.prompts >= LEAST_QUERIES:
+            self._blind = True
+            return _row(sample, 0, 0, None, BLIND)
         if last is None:
             return None
         if sample.queries < last.queries or sample.hits < last.hits:
             self._rows.clear()
-            self._low = False
+            self._low = self._blind = False
             return _row(
                 sample, 0, 0, None, "the counters began anew: the engine was restarted, its cache is empty"
             )

@@ -1,5 +1,7 @@
 """`rigd prefix` on the command line: what a person sees, exit codes, and bad input."""
 
+import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -9,6 +11,7 @@ from gateway_engine import answer, engine
 
 from rigd.cli.main import main
 from rigd.cli.prefix_watch import watched
+from rigd.errors import RigdError
 from rigd.gateway.child import environment, filled, run_command
 from rigd.gateway.target import rate_of_status, target_of
 from rigd.prefix.hits import Rate
@@ -190,3 +193,36 @@ async def test_watch_prints_a_row_for_what_was_asked(capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows
     assert {(row["prompt_tokens"], row["hit_rate"], row["running"]) for row in rows} == {(1000, 0.9, 1)}
+
+
+async def test_watch_waits_for_an_engine_that_goes_away_and_knows_that_it_was_restarted(capsys, wait_until):
+    pages = [(9000, 8000), None, None, (100, 0), (1100, 900)]
+
+    async def script(call):
+        page = pages[min(len(behind.calls), len(pages)) - 1]
+        if page is None:
+            await call.say(answer("503 Service Unavailable", b"starting", b"connection: close"))
+        else:
+            await call.say(answer("200 OK", METRICS % page, b"connection: close"))
+
+    async with engine(script) as behind:
+        watching = asyncio.ensure_future(watched(target_of(behind.url), 0.02, None, as_json=True))
+        await wait_until(lambda: len(behind.calls) > len(pages))
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+    printed = capsys.readouterr()
+    restarted, after = [json.loads(line) for line in printed.out.splitlines()]
+    assert printed.err.count("does not answer; waiting for it") == 1
+    assert "the engine was restarted" in restarted["note"]
+    assert (after["prompt_tokens"], after["hit_rate"], after["usual"]) == (1000, 0.9, None)
+
+
+async def test_watch_of_other_metrics_says_so():
+    async def script(call):
+        await call.say(answer("200 OK", b"llamacpp:prompt_tokens_total 5\n", b"connection: close"))
+
+    async with engine(script) as behind:
+        with pytest.raises(RigdError, match="does not answer with vLLM's counters"):
+            await watched(target_of(behind.url), 0.02, None, as_json=True)

@@ -206,6 +206,15 @@ def test_fall_of_the_rate_is_told_once_it_is_clear_and_so_is_its_end():
     assert again.note == "is as usual again"
 
 
+def test_engine_that_looks_nothing_up_is_told_once():
+    watch = Watch()
+
+    rows = [watch.add(Sample(at_s=at, queries=0, hits=0, prompts=at * 1000)) for at in range(4)]
+
+    assert [row is not None for row in rows] == [False, True, False, False]
+    assert "without prefix caching" in rows[1].note
+
+
 def test_restarted_engine_is_told_and_forgotten():
     feed = Feed()
     feed.add(5000, 4000)
