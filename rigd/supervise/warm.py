@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rigd.prefix.hits import Cache, hit_tokens
 from rigd.rig.schema import Warm
 from rigd.supervise.health import CacheMark, Vitals
 from rigd.supervise.state import PrefixWarmth, Status
@@ -69,25 +70,15 @@ def with_tail(prefix: PrefixRequest, model: str, number: int) -> dict[str, Any]:
     }
 
 
-def cacheable_tokens(prefix_tokens: int, block_size: int | None, *, speculative: bool) -> int:
-    """Return how many tokens of a prefix the engine can find cached at best.
+def proves(cached_tokens: int, prefix_tokens: int, policy: Warm, cache: Cache | None) -> bool:
+    """Return whether a sighting proves the prefix warm: the target share, or all that can be cached at all.
 
-    Only whole blocks are cached, and with speculative decoding vLLM gives up one block more
-    (measured on 0.32.0: 3,840 of 4,023 with blocks of 128).
+    `cache` is how the engine counts hits, None where it does not say. Measured on vLLM 0.32.0 with speculative
+    decoding and blocks of 128: at best 3,840 of a prefix's 4,023 tokens.
     """
-    if not block_size:
-        return prefix_tokens
-    blocks = prefix_tokens // block_size - (1 if speculative else 0)
-    return max(0, blocks * block_size)
-
-
-def proves(
-    cached_tokens: int, prefix_tokens: int, policy: Warm, *, block_size: int | None, speculative: bool
-) -> bool:
-    """Return whether a sighting proves the prefix warm: the target share, or all that can be cached at all."""
-    possible = cacheable_tokens(prefix_tokens, block_size, speculative=speculative)
-    wanted = min(policy.target_hit * prefix_tokens, possible)
-    return cached_tokens >= wanted and cached_tokens > 0
+    # A tail follows the prefix, so all of it may hit but for the last, broken block.
+    possible = prefix_tokens if cache is None else hit_tokens(prefix_tokens, prefix_tokens + 1, cache)
+    return cached_tokens >= min(policy.target_hit * prefix_tokens, possible) and cached_tokens > 0
 
 
 def proved_names(results: tuple[PrefixWarmth, ...]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rigd.adapters.vllm import AnswerKind, ChatAnswer, Counters, VllmClient
 from rigd.errors import UsageError
-from rigd.prefix.hits import shared_length
+from rigd.prefix.hits import Cache, shared_length
 from rigd.rig.schema import Prefix, Rig
 from rigd.supervise import warm
 from rigd.supervise.live import Board, Live
@@ -118,13 +118,7 @@ class Warmer:
             cached = int(after.prefix_hits - before.prefix_hits)
         cached = cached or 0
         tokens = result.prefix_tokens or answer.prompt_tokens or 0
-        proved = warm.proves(
-            cached,
-            tokens,
-            self._rig.warm,
-            block_size=after.hit_step or after.block_size if after is not None else None,
-            speculative=self._rig.engine.arguments.speculative is not None,
-        )
+        proved = warm.proves(cached, tokens, self._rig.warm, self._cache(after))
         return self._result(
             result,
             sighting=sighting,
@@ -134,6 +128,12 @@ class Warmer:
             ttft_s=answer.ttft_s,
             detail="" if proved else f"{cached:,} of {tokens:,} tokens cached",
         )
+
+    def _cache(self, counters: Counters | None) -> Cache | None:
+        """Return how the engine counts hits; None where it does not say."""
+        if counters is None or not counters.hit_step:
+            return None
+        return Cache(block=counters.hit_step, speculative=self._rig.engine.arguments.speculative is not None)
 
     def _result(
         self,

@@ -3,7 +3,7 @@
 import pytest
 from supervise import NOW_S, State, load, proved, status, vitals
 
-from rigd.prefix.hits import shared_length
+from rigd.prefix.hits import Cache
 from rigd.rig.schema import Warm
 from rigd.supervise import warm
 
@@ -46,29 +46,24 @@ def test_recorded_request_without_a_prefix_says_so(body):
         warm.from_request("bad", body)
 
 
+MTP = Cache(block=128, speculative=True)
+
+
 @pytest.mark.parametrize(
-    ("tokens", "block", "speculative", "cacheable"),
-    [(4023, 128, True, 3840), (4023, 128, False, 3968), (100, 128, True, 0), (4023, None, True, 4023)],
+    ("cached", "tokens", "cache", "proved"),
+    [
+        pytest.param(3840, 4023, MTP, True, id="the-target-share"),
+        pytest.param(3712, 4023, MTP, False, id="a-block-short-of-it"),
+        pytest.param(256, 500, MTP, True, id="all-whole-blocks-but-the-one-given-up"),
+        pytest.param(256, 500, Cache(block=128), False, id="no-block-is-given-up-without-speculation"),
+        pytest.param(384, 384, Cache(block=128), True, id="a-prefix-of-whole-blocks"),
+        pytest.param(0, 100, MTP, False, id="nothing-is-no-proof"),
+        pytest.param(3700, 4023, None, False, id="blocks-unknown-below-the-target"),
+        pytest.param(3900, 4023, None, True, id="blocks-unknown-the-target-share"),
+    ],
 )
-def test_only_whole_blocks_are_cached_and_one_less_with_speculation(tokens, block, speculative, cacheable):
-    assert warm.cacheable_tokens(tokens, block, speculative=speculative) == cacheable
-
-
-def test_proof_is_the_target_share_or_all_that_can_be_cached():
-    def proves(cached, tokens):
-        return warm.proves(cached, tokens, POLICY, block_size=128, speculative=True)
-
-    assert [proves(3840, 4023), proves(3712, 4023), proves(256, 500), proves(0, 100)] == [
-        True,
-        False,
-        True,
-        False,
-    ]
-
-
-def test_common_tokens_is_the_length_of_the_shared_beginning():
-    assert shared_length((1, 2, 3, 4), (1, 2, 9, 4)) == 2
-    assert shared_length((1, 2), (1, 2, 3)) == 2
+def test_proof_is_the_target_share_or_all_that_can_be_cached(cached, tokens, cache, proved):
+    assert warm.proves(cached, tokens, POLICY, cache) is proved
 
 
 def test_first_mark_is_kept_and_hits_lost_need_enough_questions():
