@@ -145,6 +145,21 @@ SIGNATURES = {
         error="safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not "
         "fully covered",
     ),
+    "hf-network": Signature(
+        phase="args",
+        process="api",
+        frames=(
+            (
+                "transformers_utils/repo_utils.py",
+                180,
+                "list_repo_files",
+                "return hf_list_repo_files(repo_id, revision=revision, repo_type=repo_type, token=token)",
+            ),
+        ),
+        error="huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate the file "
+        "on the Hub and we cannot find the requested files in the local cache. Please check your connection and "
+        "try again or make sure your Internet connection is on.",
+    ),
     "model-missing": Signature(
         phase="args",
         process="api",

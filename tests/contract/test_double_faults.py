@@ -34,6 +34,7 @@ CLASSES = {
     "mamba-seqs": "mamba_seqs",
     "cache-poisoned": "compile_cache_poisoned",
     "weights-corrupt": "weights_corrupt",
+    "hf-network": "hf_network",
     "model-missing": "hf_not_found",
     "fp8-kv": "fp8_kv_ampere",
     "custom-allreduce": "custom_ar_ipc",

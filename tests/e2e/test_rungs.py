@@ -1,9 +1,11 @@
 """Rungs beside restarts and knobs, on the double: waiting, moving a cache aside, raising beyond the wish."""
 
 import contextlib
+import hashlib
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -118,6 +120,66 @@ def test_cache_that_is_poisoned_again_is_left_out_instead(rig, cache):
     rig.until(lambda: overlay(rig) and rig.status()["state"] == "ready", 60, "it serves without the cache")
     assert overlay(rig) == ["environment.VLLM_DISABLE_COMPILE_CACHE vLLM's default -> 1"]
     assert len(asides(cache)) == 1
+
+
+@pytest.fixture
+def download(rig):
+    """Give the snapshot of a model that was downloaded whole, from a hub that does not answer any more."""
+    hub = rig.folder / "hub"
+    rig.settings["engine"] |= {"model": "org/m", "served_model_name": "m"}
+    rig.settings["engine"]["environment"] = {"HF_HUB_CACHE": str(hub), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    folder = hub / "models--org--m"
+    snapshot = folder / "snapshots" / "c0ffee"
+    for place in (snapshot, folder / "refs", folder / "blobs"):
+        place.mkdir(parents=True)
+    (folder / "refs/main").write_text("c0ffee")
+    header = b'{"w": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}}'
+    weights = len(header).to_bytes(8, "little") + header + b"\1" * 8
+    blob = folder / "blobs" / hashlib.sha256(weights).hexdigest()
+    blob.write_bytes(weights)
+    (snapshot / "model.safetensors").symlink_to(blob)
+    for name in ("config.json", "tokenizer.json"):
+        (snapshot / name).write_text("{}")
+    return snapshot
+
+
+def test_engine_whose_download_is_whole_starts_without_the_network(rig, download):
+    rig.fault(fail_at_start="hf-network")
+    rig.start_daemon()
+    rig.until(lambda: overlay(rig), 30, "it goes on without the network")
+    rig.fault()
+
+    status = rig.wait("ready")
+
+    assert overlay(rig) == ["environment.HF_HUB_OFFLINE vLLM's default -> 1"]
+    assert b"HF_HUB_OFFLINE=1" in Path(f"/proc/{status['engine']['pid']}/environ").read_bytes().split(b"\0")
+
+
+def test_engine_whose_download_is_not_whole_waits_for_the_network(rig, download):
+    (download / "tokenizer.json").unlink()
+    rig.fault(fail_at_start="hf-network")
+    rig.start_daemon()
+
+    looked = rig.until(lambda: (rig.status()["waiting"] or {}).get("detail"), 30, "it has looked and waits")
+
+    assert "http://127.0.0.1:9 does not answer" in looked
+    assert "org/m: there is no tokenizer" in looked
+    assert (overlay(rig), rig.launches()) == ([], 1)
+
+
+def test_damaged_file_of_a_download_is_moved_aside_and_named(rig, download):
+    weights = (download / "model.safetensors").resolve()
+    weights.write_bytes(weights.read_bytes()[:-4])
+    rig.fault(fail_at_start="weights-corrupt")
+    rig.start_daemon()
+    aside = rig.until(lambda: [one for one in rig.status()["asides"] if one["done"]], 30, "it is moved")[0]
+    rig.fault()
+
+    rig.wait("ready")
+
+    assert "model.safetensors (it has 72 bytes, and its header says 76)" in aside["detail"]
+    assert [path.name.partition(".")[2][:6] for path in weights.parent.iterdir()] == ["aside-"]
+    assert (download / "config.json").exists()
 
 
 @pytest.mark.parametrize("kind", ["failure", "overlay", "launched"])
