@@ -1,5 +1,7 @@
 """Packages and their sources, by recorded answers: what is wanted, what is refused, and each fault's sentence."""
 
+from pathlib import Path
+
 import pytest
 from provision_recorded import RecordedBox, filled, whats
 
@@ -22,6 +24,7 @@ def calm(monkeypatch):
     monkeypatch.setattr(dpkg, "interrupted", lambda: False)
     monkeypatch.setattr(dpkg, "lock_holder", lambda: "")
     monkeypatch.setattr(aptget, "lists_time_s", lambda: 1e12)
+    monkeypatch.setattr(dpkg, "EXTENDED_STATES", Path("/none"))
 
 
 def planned(simulation="", record=None, **given):
@@ -66,6 +69,41 @@ def test_a_least_version_is_compared_as_dpkg_does(relation, asked):
     box, _ = planned(name=["curl>=8.0"], record={"dpkg --compare-versions 8.5.0-2 ge 8.0": relation})
 
     assert any(line.startswith("apt-get -s") for line in box.ran) is asked
+
+
+def test_what_only_others_brought_is_noted_as_wanted(tmp_path, monkeypatch):
+    states = tmp_path / "extended_states"
+    states.write_text(
+        "Package: curl\nArchitecture: amd64\nAuto-Installed: 1\n\n"
+        "Package: vim\nArchitecture: amd64\nAuto-Installed: 0\n\n"
+    )
+    monkeypatch.setattr(dpkg, "EXTENDED_STATES", states)
+    box, changes = planned(name=["curl", "vim"], record={"apt-mark manual": ""})
+
+    assert [(change.what, change.counts) for change in changes] == [
+        ("note that curl is wanted for itself, not for what brought it", False)
+    ]
+    arguments = filled(apt.MODULE, name=["curl", "vim"])
+    apt.apply(arguments, apt.probe(arguments, box), changes, box)
+    assert box.ran[-1] == "apt-mark manual curl"
+
+
+@pytest.mark.parametrize(("version", "goes"), [("8.5*", True), ("8.6*", False)])
+def test_package_goes_in_the_version_that_was_named(version, goes):
+    box, _ = planned("Remv curl [8.5.0-2]\n", name=[f"curl={version}"], state="absent")
+
+    assert any(line.startswith("apt-get -s") for line in box.ran) is goes
+
+
+def test_pattern_that_fits_no_package_is_a_fault_unless_the_lists_are_old(monkeypatch):
+    known = {"apt-cache pkgnames": "curl\nvim\n"}
+    with pytest.raises(ModuleError, match=r"has a package that fits nvidia-drvier-\*"):
+        planned(name=["nvidia-drvier-*", "curl"], record=known)
+    assert planned(name=["none-*"], state="absent", record=known)[1] == []
+
+    monkeypatch.setattr(aptget, "lists_time_s", lambda: 0.0)
+    changes = planned(name=["nvidia-driver-*"], record=known, update_cache=True)[1]
+    assert whats(changes) == ["read the package lists, and install what fits nvidia-driver-*"]
 
 
 def test_removing_configuration_is_only_for_purge():

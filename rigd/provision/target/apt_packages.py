@@ -7,7 +7,7 @@ import contextlib
 import fnmatch
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,8 @@ def expand(specs: Iterable[Spec], known: Iterable[str]) -> list[Spec]:
     names = sorted(known)
     result: list[Spec] = []
     for spec in specs:
-        if is_pattern(spec.name):
-            result += [Spec(text=spec.text, name=name, relation=spec.relation, version=spec.version)
-                       for name in fnmatch.filter(names, spec.name)]  # fmt: skip
-        else:
-            result.append(spec)
+        matches = fnmatch.filter(names, spec.name) if is_pattern(spec.name) else [spec.name]
+        result += [replace(spec, name=name) for name in matches]
     return result
 
 
@@ -124,7 +121,7 @@ def _absent_words(
     gone = [
         spec.name
         for spec in specs
-        if dpkg.installed(known, spec.name)
+        if (dpkg.installed(known, spec.name) and _satisfied(spec, known, box))
         or known.get(spec.name, {}).get("half_way")
         or (arguments.get("purge") and known.get(spec.name, {}).get("configured_once"))
     ]
@@ -139,8 +136,10 @@ def _present_words(
     names = (
         box.run(["apt-cache", "pkgnames"]).stdout.split() if any(is_pattern(s.name) for s in specs) else []
     )
+    state["unmatched"] = [spec.text for spec in specs if not expand([spec], names)]
     specs = expand(specs, names)
     known = dpkg.packages(box, [spec.name for spec in specs])
+    state["automatic"] = dpkg.automatic(known, [spec.name for spec in specs])
     missing = [spec for spec in specs if not _satisfied(spec, known, box)]
     if missing and any(not spec.relation and spec.name not in known for spec in missing):
         virtual = dpkg.provided(box)
@@ -173,11 +172,24 @@ def _satisfied(spec: Spec, known: Mapping[str, Mapping[str, Any]], box: Box) -> 
 
 def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
     """Return what would be done; refuse what takes packages that nobody named."""
+    changes = _packages_difference(arguments, state)
+    if state.get("automatic"):
+        what = f"note that {', '.join(state['automatic'])} is wanted for itself, not for what brought it"
+        changes.append(Change(what=what, subject="apt-mark", counts=False))
+    return changes
+
+
+def _packages_difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[Change]:
     # Where apt would do nothing there is nothing to read lists for, unless reading them is the task.
     plan = state.get("plan")
     changes: list[Change] = []
     stale = lists_are_stale(arguments, state)
-    if stale and (plan is not None or not arguments.get("name")):
+    if state.get("unmatched") and not stale:
+        raise ModuleError(_no_match(state))
+    if state.get("unmatched"):
+        what = f"read the package lists, and install what fits {', '.join(state['unmatched'])}"
+        changes.append(Change(what=what, subject="apt"))
+    elif stale and (plan is not None or not arguments.get("name")):
         changes.append(Change(what="read the package lists", subject="apt", counts=False, once=True))
     if state["interrupted"] and plan is not None:
         changes.append(
@@ -194,6 +206,13 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
         raise ModuleError(plan["error"])
     refuse(arguments, state, plan)
     return [*changes, *planned_changes(plan)]
+
+
+def _no_match(state: Mapping[str, Any]) -> str:
+    return (
+        f"no source of the box has a package that fits {', '.join(state['unmatched'])}. Check the pattern and the"
+        " sources, or read the lists anew (`update_cache: true`)"
+    )
 
 
 def planned_changes(plan: Mapping[str, Any]) -> list[Change]:
@@ -259,21 +278,21 @@ def apply(
     updated = lists_are_stale(arguments, state)
     if updated:
         update(box, wait_s=wait_s, tries=int(arguments.get("update_cache_retries") or 5))
-    words = state.get("words")
-    if not words:
-        return {"cache_updated": updated, "cache_update_time": int(aptget.lists_time_s())}
-    if updated:
-        now = probe(arguments, box)
-        words = now.get("words")
-        if not words:
-            return {"cache_updated": True}
-        if now["plan"]["error"]:
+    now = probe(arguments, box) if updated else state
+    if now.get("unmatched"):
+        raise ModuleError(_no_match(now))
+    facts: dict[str, Any] = {"cache_updated": updated, "cache_update_time": int(aptget.lists_time_s())}
+    if words := now.get("words"):
+        if updated and now["plan"]["error"]:
             raise ModuleError(now["plan"]["error"])
-        refuse(arguments, now, now["plan"])
-    with policy(arguments.get("policy_rc_d")):
-        answer = aptget.run(box, words, lock_wait_s=wait_s)
-    return {"stdout": answer.stdout, "stderr": answer.stderr, "cache_updated": updated,
-            "cache_update_time": int(aptget.lists_time_s())}  # fmt: skip
+        if updated:
+            refuse(arguments, now, now["plan"])
+        with policy(arguments.get("policy_rc_d")):
+            answer = aptget.run(box, words, lock_wait_s=wait_s)
+        facts |= {"stdout": answer.stdout, "stderr": answer.stderr}
+    if now.get("automatic"):
+        box.run(["apt-mark", "manual", *now["automatic"]])
+    return facts
 
 
 def update(box: Box, *, wait_s: int = aptget.LOCK_WAIT_S, tries: int = 3) -> None:

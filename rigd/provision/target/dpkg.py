@@ -9,6 +9,8 @@ from rigd.provision.target.contract import Box
 
 ADMIN = Path("/var/lib/dpkg")
 LOCKS = (ADMIN / "lock-frontend", ADMIN / "lock", Path("/var/lib/apt/lists/lock"))
+EXTENDED_STATES = Path("/var/lib/apt/extended_states")
+"""apt's notes on packages that only others brought."""
 FORMAT = "${Package}\t${Architecture}\t${db:Status-Abbrev}\t${Version}\n"
 HALF_WAY = "UFHWt"
 """Second letters of dpkg's abbreviations: unpacked, half-configured, half-installed, triggers awaited, pending."""
@@ -58,6 +60,23 @@ def provided(box: Box) -> dict[str, list[str]]:
 def installed(known: Mapping[str, Mapping[str, Any]], name: str) -> bool:
     """Return whether the package stands installed and configured."""
     return bool(known.get(name, {}).get("installed"))
+
+
+def automatic(known: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Return which of these installed packages apt would remove once nothing else needs them."""
+    try:
+        text = EXTENDED_STATES.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    noted = set()
+    for stanza in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+        if fields.get("Auto-Installed") == "1":
+            noted.add((fields.get("Package"), fields.get("Architecture")))
+    return sorted(
+        name for name in set(names)
+        if installed(known, name) and (known[name]["name"], known[name]["architecture"]) in noted
+    )  # fmt: skip
 
 
 def interrupted() -> bool:

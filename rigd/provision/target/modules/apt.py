@@ -128,7 +128,7 @@ MODULE = Module(
     probe=probe,
     difference=difference,
     apply=apply,
-    exclusive=(("deb", "name"),),
+    exclusive=(("deb", "name", "upgrade"),),
     check_arguments=check_arguments,
     summary="Debian packages: present, absent, latest, upgrades, .deb files",
     differs=(
@@ -143,6 +143,8 @@ MODULE = Module(
             " is by itself no change: a converged run needs no network"
         ),
         "no python3-apt is needed or installed on the box",
+        "a `deb` that is older than what is installed is no fault: it stays unless `allow_downgrade` says otherwise",
+        "with `state: absent` a pattern that fits no package is ok, since there is nothing to remove",
         "an interrupted dpkg is finished first; the lock is waited for, ten minutes unless told otherwise",
         "needrestart is told to list, not to restart services",
     ),
