@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import docker_inside
+import install
 from own_network import Network
 
 BOOT_DEADLINE_S = 60
@@ -57,6 +59,18 @@ class Box:
         )  # fmt: skip
         if check and done.returncode != 0:
             raise BoxError(f"`{command}` ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def at_console(self, command: str, *, timeout_s: float = 60) -> str:
+        """Run a shell command as at the box's own keyboard, which no firewall cuts; return what it printed."""
+        leader = _children(self.process.pid)[0]
+        done = subprocess.run(
+            ["nsenter", "--target", str(leader), "--all", "sh", "-ec", command], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise BoxError(f"`{command}` at the console ended with {done.returncode}:\n{done.stdout}")
         return done.stdout
 
     def boot_again(self) -> None:
@@ -120,6 +134,21 @@ def booted(saved: Path, key: Path, port: int, network: Network | None = None) ->
             _end(box)
             if network is not None:
                 docker_inside.forget_groups(root)
+
+
+@contextlib.contextmanager
+def lab_box(part: str = "box") -> Iterator[Box]:
+    """Boot a copy of a part of the lab, at a port that nothing listens on."""
+    lab = install.default_folder()
+    with booted(lab / part, lab / "box_key", free_port()) as box:
+        yield box
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback address that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

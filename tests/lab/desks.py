@@ -48,7 +48,7 @@ class Desk:
     def inventory(self, port: int) -> Path:
         """Return an inventory of the one host 'box', reached at this port."""
         path = self.folder / "hosts.ini"  # Of one name: a broken run is known by it.
-        words = {"host": "127.0.0.1", "port": port, "user": "root", "ssh_private_key_file": self.box.key}
+        words = {"host": self.box.host, "port": port, "user": "root", "ssh_private_key_file": self.box.key}
         path.write_text("box " + " ".join(f"ansible_{name}={value}" for name, value in words.items()) + "\n")
         return path
 

@@ -17,11 +17,11 @@ from rigd.provision.connection.client import BlobSource, Helper
 from rigd.provision.connection.knocking import knock
 from rigd.provision.connection.link import Tell
 from rigd.provision.connection.start import Ended, NoPythonError, start_helper
-from rigd.provision.connection.target import HostUnreachableError, Target
+from rigd.provision.connection.target import PYTHON, HostUnreachableError, Target
 
 KEEPALIVE_S = 15
 CHANNEL_DEADLINE_S = 30.0
-KNOCK_DEADLINE_S = 5.0
+KNOCK_DEADLINE_S = 4.0
 REBOOT_POLL_S = 2.0
 _CHUNK_BYTES = 262144
 _LAST_WORDS_BYTES = 4096
@@ -41,6 +41,7 @@ class SshLink:
         self._tell = tell
         self._door: SshDoor | None = None
         self._helpers: dict[str, Helper] = {}
+        self._closed = threading.Event()
 
     def helper(self, user: str | None = None) -> Helper:
         """Return the helper that runs as `user`, over the present connection or a new one."""
@@ -82,10 +83,14 @@ class SshLink:
                     f"host '{self.target.name}' did not come back within {deadline_s:g} s: {said}",
                     hint="look at its console; the same command goes on where it was", temporary=True,
                 )  # fmt: skip
-            time.sleep(REBOOT_POLL_S)
+            if self._closed.wait(REBOOT_POLL_S):
+                raise HostUnreachableError(
+                    f"host '{self.target.name}' is no longer waited for", temporary=True
+                )
 
     def close(self) -> None:
-        """End all helpers and the connection."""
+        """End all helpers and the connection, from any thread; whoever waits for the host waits no longer."""
+        self._closed.set()
         self.reset()
 
     def _open_door(self) -> "SshDoor":
@@ -98,7 +103,7 @@ class SshLink:
         try:
             return start_helper(door, self.target, user, blobs=self._blobs)
         except NoPythonError:
-            if not self.target.bootstrap:
+            if not self.target.bootstrap or self.target.python != PYTHON:
                 raise
         install_python(door, self.target, tell=self._tell)
         return start_helper(door, self.target, user, blobs=self._blobs)
@@ -292,19 +297,21 @@ def _open(connection: Connection, target: Target) -> None:
     except HostUnreachableError:
         raise
     except paramiko.BadHostKeyException as error:
-        raise _changed(connection, error) from error
-    except paramiko.PasswordRequiredException as error:
+        raise _changed(connection, error) from None
+    except paramiko.PasswordRequiredException:
         raise HostUnreachableError(
             f"cannot log in to '{name}' as {where}: the key is locked with a passphrase",
             hint="give it to the agent: ssh-add KEYFILE",
-        ) from error
+        ) from None
     except paramiko.AuthenticationException as error:
+        proofs = "neither our keys nor the password given" if target.password else "none of our keys"
         raise HostUnreachableError(
-            f"cannot log in to '{name}' as {where}: it takes none of our keys",
+            f"cannot log in to '{name}' as {where}: it takes {proofs}",
             hint=f"try: ssh -p {connection.port} {connection.user}@{connection.host}",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
-        raise _no_way(connection, target, where, error) from error
+        missing = isinstance(error, FileNotFoundError)
+        raise _no_way(connection, target, where, error) from (None if missing else error)
 
 
 def _changed(connection: Connection, error: paramiko.BadHostKeyException) -> HostUnreachableError:

@@ -190,7 +190,9 @@ def _command(what: str, *words: str, once: bool = False) -> Change:
     return Change(what=f"ufw {what}", subject="ufw", data={"words": list(words)}, once=once)
 
 
-def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box) -> None:
+def apply(
+    arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box
+) -> dict[str, Any]:
     """Give the commands; where they may cut this session, under guard of a timer."""
     guarded = state["session"] if state["pending"] or _may_cut(arguments, state) else None
     if guarded and not state["pending"]:
@@ -205,6 +207,8 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[
         raise
     if guarded:
         ufw_guard.confirm(box, Session(**guarded))
+    # What was told of an earlier change is gone from the box with this one.
+    return _warnings(state)
 
 
 def _may_cut(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
@@ -220,8 +224,11 @@ def _may_cut(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
 def result(_arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     if state["absent"]:
         return {}
-    told = {"warnings": [state["undone"]]} if state["undone"] else {}
-    return {"active": state["active"], "policies": state["policies"], **told}
+    return {"active": state["active"], "policies": state["policies"], **_warnings(state)}
+
+
+def _warnings(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {"warnings": [state["undone"]]} if state["undone"] else {}
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> str | None:
