@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SOON_S = 25
+SOON_S = 60
 PLAYBOOK = """
 - name: Small box
   hosts: all

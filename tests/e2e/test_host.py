@@ -11,7 +11,7 @@ import pytest
 from driver import WORKER
 from nvml_stub.build import build
 
-READING_S = 25
+READING_S = 60
 """Longest time until a change of the cards is told: two readings and some patience, in seconds."""
 LOST = "gpu_lost"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from nvml_stub.build import build
 
-READING_S = 25
+READING_S = 60
 """Longest time until a change of the cards has its effect: readings, and some patience, in seconds."""
 WELL = ("limit 0 290000", "limit 1 290000")
 NOTE = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n{then}\n'

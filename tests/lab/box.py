@@ -16,7 +16,7 @@ import docker_inside
 import install
 from own_network import Network
 
-BOOT_DEADLINE_S = 60
+BOOT_DEADLINE_S = 120
 STOP_DEADLINE_S = 20
 POLL_S = 0.1
 

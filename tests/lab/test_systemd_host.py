@@ -173,13 +173,13 @@ def test_settings_that_are_lost_come_back_without_root_in_the_daemon(box, block_
 
     block_until(lambda: box.run(f"tail -n 1 {CARDS}/cards").strip() == "limit 0 290000", 40)
 
-    assert block_until(lambda: not status(box)["host"], 20)
+    assert block_until(lambda: not status(box)["host"], 60)
 
 
 def test_a_card_is_reset_by_the_daemon_s_wish_and_the_engine_serves_again(box, block_until):
     before = status(box)["engine"]
     box.put(f"{CARDS}/cards", "limit 0 290000\nlimit 1 290000\nrecovery 1 1\n")
-    block_until(lambda: status(box)["host"], 20)
+    block_until(lambda: status(box)["host"], 60)
 
     box.run(f"kill -KILL {before['pid']}")
 
@@ -195,7 +195,7 @@ def test_the_host_is_rebooted_once_and_the_count_survives(box, block_until, port
     box.run("systemctl restart rigd")
     wait_ready(box)
     box.put(f"{CARDS}/cards", "limit 0 290000\nlimit 1 290000\nrecovery 1 2\n")
-    block_until(lambda: status(box)["host"], 20)
+    block_until(lambda: status(box)["host"], 60)
     box.run(f"kill -KILL {status(box)['engine']['pid']}")
 
     box.boot_again()
