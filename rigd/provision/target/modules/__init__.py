@@ -1,8 +1,8 @@
 """The modules, one file each; imported when a task first uses it."""
 
+import dataclasses  # (whole, since one of the modules here is called `replace`)
 import importlib
 import pkgutil
-from dataclasses import replace
 from functools import cache
 
 from rigd.provision.target.contract import Module  # noqa: TC001  (no typing tricks on the box)
@@ -34,5 +34,6 @@ def module_of(name: str) -> "Module | None":
         return None
     module: Module = importlib.import_module(f"{__name__}.{OTHER_NAMES.get(short, short)}").MODULE
     if short in OTHER_NAMES:
-        module = replace(module, names=tuple(f"{own.rpartition('.')[0]}.{short}" for own in module.names))
+        names = tuple(f"{own.rpartition('.')[0]}.{short}" for own in module.names)
+        module = dataclasses.replace(module, names=names)
     return module if not prefix or name in module.names else None
