@@ -121,3 +121,86 @@ def test_keyring_keeps_the_keys_that_it_has(tmp_path: Path) -> None:
         apt_key._keyring(str(tmp_path / "twin.gpg"), b"\x99\x00\x01\x05")
         == b"\x99\x00\x01\x04\x99\x00\x01\x05"
     )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "messages"),
+    [
+        pytest.param(
+            "- {import_role: {name: one}, when: false}\n- import_role: {name: two}\n", ["base", "two"],
+            id="skipped-first",
+        ),
+        pytest.param(
+            "- {include_role: {name: one}, when: false}\n- import_role: {name: two}\n", ["base", "two"],
+            id="never-included",
+        ),
+        pytest.param(
+            "- include_role: {name: one}\n- include_role: {name: two}\n- import_role: {name: one}\n",
+            ["base", "one", "two", "one"], id="each-once",
+        ),
+        pytest.param(
+            "- import_role: {name: base}\n- import_role: {name: base}\n- import_role: {name: one}\n",
+            ["base", "base", "base", "one"], id="asked-for-again",
+        ),
+    ],
+)  # fmt: skip
+def test_role_that_others_depend_on_runs_once_wherever_it_is_reached_first(
+    bench: Bench, tasks: str, messages: list[str]
+) -> None:
+    for name in ("one", "two", "base"):
+        bench.write(f"roles/{name}/tasks/main.yml", f"- debug: {{msg: {name}}}\n")
+        bench.write(f"roles/{name}/meta/main.yml", f"dependencies: {['base'] if name != 'base' else []}\n")
+
+    assert bench.play(tasks).messages() == messages
+
+
+def test_keywords_under_apply_hold_for_included_tasks_and_may_use_the_loop(bench: Bench) -> None:
+    bench.write("more.yml", '- {name: more, debug: {msg: "{{ v }} {{ later }}"}}\n')
+    bench.write("roles/r/tasks/main.yml", '- debug: {msg: "{{ v }}"}\n')
+    bench.write("roles/r/defaults/main.yml", "v: default\n")
+    found = bench.play(
+        """
+        - include_tasks: {file: more.yml, apply: {vars: {v: "{{ item }}"}, when: [item != 2, true]}}
+          loop: [1, 2, 3]
+          vars: {later: "!"}
+        - include_role: {name: r, apply: {vars: {v: applied}}}
+        """
+    )
+
+    assert found.messages() == ["1 !", "3 !", "applied"]
+
+
+def test_handler_that_is_notified_while_handlers_run_has_its_turn_in_their_order(bench: Bench) -> None:
+    found = bench.play(
+        '- {command: "true", notify: [one, last]}\n',
+        handlers="""
+        - {name: one, debug: {msg: one}, changed_when: true, notify: two}
+        - {name: two, debug: {msg: two}}
+        - {name: last, debug: {msg: last}}
+        """,
+    )
+
+    assert found.messages() == ["one", "two", "last"]
+
+
+def test_tasks_of_a_folder_within_a_role_import_what_lies_beside_them(bench: Bench) -> None:
+    bench.write("roles/r/tasks/main.yml", "- include_tasks: sub/first.yml\n")
+    bench.write("roles/r/tasks/sub/first.yml", "- import_tasks: second.yml\n- include_tasks: third.yml\n")
+    bench.write("roles/r/tasks/sub/second.yml", "- debug: {msg: beside}\n")
+    bench.write("roles/r/tasks/second.yml", "- debug: {msg: above}\n")
+    bench.write("roles/r/tasks/third.yml", "- debug: {msg: found above}\n")
+
+    assert bench.play("- import_role: {name: r}\n").messages() == ["beside", "found above"]
+
+
+def test_inner_defaults_of_a_module_replace_outer_ones(bench: Bench) -> None:
+    found = bench.play(
+        """
+        - {name: outer, command: pwd, register: outer}
+        - {name: inner, command: pwd, register: inner, module_defaults: {command: {stdin: x}}}
+        - debug: {msg: "{{ [outer.stdout == '/', inner.stdout == '/'] }}"}
+        """,
+        head="module_defaults: {ansible.builtin.command: {chdir: /}}\n",
+    )
+
+    assert found.messages() == [[True, False]]

@@ -1,5 +1,6 @@
 """Which handlers a notification means, and in which order they run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rigd.provision.language.model import Place, Role, Task
@@ -38,12 +39,13 @@ def test_handler_notified_by_name_and_topic_runs_once():
     assert run([handler("a", "web")], "web", "a") == [("a", ("web", "a"))]
 
 
-def test_last_of_two_handlers_with_one_name_counts():
-    first, last = handler("a", id_="1"), handler("a", id_="2")
+def test_of_handlers_with_one_name_the_first_of_the_last_role_counts():
+    handlers = [handler("a", "web", id_=str(number)) for number in range(2)]
+    later = Role(name="later", path=Path("later"))
+    handlers += [replace(each, id=f"later {each.id}", role=later) for each in handlers]
 
-    [(found, _paid)] = due([first, last], ["a"], lambda task: task.name)
-
-    assert found is last
+    assert run(handlers[:2], "a") == [("0", ("a",))]
+    assert run(handlers, "a", "web") == [("later 0", ("a", "web"))]
 
 
 def test_role_may_stand_before_the_name():

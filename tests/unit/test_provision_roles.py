@@ -26,12 +26,15 @@ class Teller:
         self.files = [load_vars_file(entry, lambda text: text) for entry in play.vars_files]
         self.said = []
         self.notified = set()
+        self.roles = {}
 
     def run(self, nodes):
         for node in nodes:
             if isinstance(node, Block):
                 self.run(node.tasks)
-            else:
+            elif not (node.role and node.role.once) or (
+                self.roles.setdefault(node.role.once, node.role) is node.role
+            ):
                 self.task(node)
 
     def task(self, task: Task):
@@ -210,7 +213,7 @@ def test_apply_hands_keywords_to_included_tasks_and_the_includes_own_do_not_pass
     )
     ((include,),) = (play.tasks for play in load_playbook(site).plays)
 
-    (task,) = load_tasks("more.yml", include, apply=include.arguments["apply"]).nodes
+    (task,) = load_tasks("more.yml", include).nodes
 
     assert include.tags == {"play", "own"}
     assert (task.tags, task.when, task.become.wanted) == ({"play", "given", "inner"}, (), True)

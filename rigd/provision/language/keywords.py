@@ -109,7 +109,7 @@ LOOP_CONTROL: Mapping[str, Takes] = {
     "loop_var": Takes.NAME,
     "pause": Takes.NUMBER,
 }
-APPLY: Mapping[str, Takes] = {**_INHERITED, **_CONDITIONAL}
+APPLY: Mapping[str, Takes] = {**_INHERITED, **_CONDITIONAL, "notify": Takes.TEXTS}
 """Keywords of `apply` of an include: those that a block hands down."""
 
 _TRUTHS = frozenset({"true", "yes", "on", "y", "t", "1", "false", "no", "off", "n", "f", "0"})

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rigd.provision.language.faults import Fault, PlaybookError, shown
-from rigd.provision.language.loader import Loader, as_mapping
+from rigd.provision.language.loader import Loader
 from rigd.provision.language.model import Included, Place, Playbook, Scope, Task, VarsFile
 from rigd.provision.language.plays import find_vars, read_plays
 from rigd.provision.language.roles import PARTS, Wanted, read_role
-from rigd.provision.language.scope import inside
 from rigd.provision.language.search import find_tasks
 from rigd.provision.language.source import YamlMap
 from rigd.provision.language.tasks import read_file
@@ -40,15 +39,13 @@ def load_tasks(
     name: str,
     task: Task,
     *,
-    apply: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
     extra_vars: Mapping[str, Any] | None = None,
     roles_path: tuple[Path, ...] = (),
 ) -> Included:
     """Return what an `include_tasks` brings: `name` is its file, templated; `task` is the include itself.
 
-    `apply` holds the keywords under that argument; `variables` (a `Plain` mapping: the loop's variables, say) are
-    seen by all included tasks. Raises `PlaybookError`.
+    `variables` (a `Plain` mapping: the loop's variables, say) are seen by all included tasks. Raises `PlaybookError`.
     """
     scope = _scope_of(task, variables)
     path = find_tasks(name, scope)
@@ -56,8 +53,6 @@ def load_tasks(
         fault = Fault(place=task.place, sentence=f"there is no file '{name}' of tasks")
         raise PlaybookError(f"the file '{name}'", [fault])
     loader = Loader(scope.folder, extra_vars=extra_vars, roles_path=roles_path)
-    if apply:
-        scope = inside(loader, scope, _keywords(apply, task))
     nodes = read_file(loader, path, scope)
     if loader.faults:
         raise PlaybookError(f"the tasks in '{shown(path)}'", loader.faults)
@@ -74,7 +69,6 @@ def load_role(
     task: Task,
     *,
     parts: Mapping[str, str] | None = None,
-    apply: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
     extra_vars: Mapping[str, Any] | None = None,
     roles_path: tuple[Path, ...] = (),
@@ -85,8 +79,6 @@ def load_role(
     """
     scope = _scope_of(task, variables)
     loader = Loader(scope.folder, extra_vars=extra_vars, roles_path=roles_path)
-    if apply:
-        scope = inside(loader, scope, _keywords(apply, task))
     chosen = {part: file for part, file in (parts or {}).items() if part in PARTS and file}
     wanted = Wanted(name=name, place=task.place, keys=YamlMap(task.place.file), parts=chosen, again=True)
     found = read_role(loader, wanted, scope)
@@ -128,14 +120,6 @@ def _scope_of(task: Task, variables: Mapping[str, Any] | None) -> Scope:
     if scope is None:
         raise ValueError(f"{task.action} includes nothing")
     return replace(scope, parameters=(*scope.parameters, variables)) if variables else scope
-
-
-def _keywords(apply: Mapping[str, Any], task: Task) -> YamlMap:
-    if isinstance(apply, YamlMap):
-        return as_mapping(apply, task.place.file)
-    found = YamlMap(task.place.file, (task.place.line, task.place.column))
-    found.update(apply)
-    return found
 
 
 def _no_playbook(path: Path) -> PlaybookError:

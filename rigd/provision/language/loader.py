@@ -40,7 +40,6 @@ class Loader:
         """Of roles that are included while the play runs."""
         self.surprises = False
         """Whether the play includes something whose name is not known yet."""
-        self.roles_used: set[str] = set()
         self._ids: Counter[str] = Counter()
         self._read: dict[Path, Any] = {}
 

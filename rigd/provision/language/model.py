@@ -73,6 +73,8 @@ class Role:
     """Of `vars/` alone: what other tasks of the play see, too, if the role is public."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Other keys of the role's entry."""
+    once: str = ""
+    """Uses of the same text are one: after the first of them that did something a host leaves out the others."""
     names_above: tuple[str, ...] = ()
     """The roles that depend on it, outermost first."""
 
@@ -168,7 +170,6 @@ class Task:
     poll_s: Any = 15
     timeout_s: Any = 0
     """0: none of its own; the command's deadline stands."""
-    first_of_role: bool = False
     left_out: str = ""
     """The module is left out, but a condition may keep the task from being reached: the reason if it is not."""
     scope: "Scope | None" = None
@@ -206,7 +207,7 @@ class Play:
     tasks: tuple[Node, ...] = ()
     post_tasks: tuple[Node, ...] = ()
     handlers: tuple[Task, ...] = ()
-    """In the order of definition: the play's, then the roles'. (Those of a block are lifted out of it.)"""
+    """In Ansible's order: of `roles:`, of the play, of imported roles. (Those of a block are lifted out of it.)"""
     vars: Mapping[str, Any] = field(default_factory=dict)
     vars_files: tuple[VarsFile, ...] = ()
     public_roles: tuple[Role, ...] = ()

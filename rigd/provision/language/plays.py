@@ -61,7 +61,7 @@ def _play(loader: Loader, keys: YamlMap, scope: Scope) -> Play:
         if key not in ("tasks", "pre_tasks", "post_tasks", "handlers", "roles"):
             loader.check_templates(keys[key], keys.place_of(key))
     loader.handlers, loader.public_roles = [], []
-    loader.notified, loader.foretold_handlers, loader.surprises, loader.roles_used = [], [], False, set()
+    loader.notified, loader.foretold_handlers, loader.surprises = [], [], False
     # What an import of the playbook says wins over what the play itself says, as it does in Ansible.
     variables = merged(keys.file, [as_mapping(keys.get("vars"), keys.file), *scope.vars])
     own = YamlMap(keys.file)
@@ -87,7 +87,7 @@ def _play(loader: Loader, keys: YamlMap, scope: Scope) -> Play:
         roles=tuple(node for loaded in roles for node in loaded.nodes),
         tasks=sections["tasks"],
         post_tasks=sections["post_tasks"],
-        handlers=(*handlers, *(handler for loaded in roles for handler in loaded.handlers), *imported),
+        handlers=(*(handler for loaded in roles for handler in loaded.handlers), *handlers, *imported),
         vars=variables,
         vars_files=_vars_files(loader, keys),
         public_roles=tuple(public),

@@ -29,7 +29,7 @@ class Wanted:
     parts: Mapping[str, str]
     """File to take of `tasks`, `vars`, `defaults`, `handlers`, where it is not `main`."""
     again: bool = False
-    """Runs even if the play has run it before."""
+    """Runs even if the play has run it before; so does a role that says `allow_duplicates` of itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +116,14 @@ def read_role(loader: Loader, wanted: Wanted, scope: Scope, above: tuple[_Own, .
             if needed is not None:
                 below.append(read_role(loader, needed, beside, (*above, own)))
     role = _role(wanted, path, above, tuple(part for loaded in below for part in loaded.below), own)
+    if not (wanted.again or meta.get("allow_duplicates") is True):
+        role = replace(role, once=_use(wanted, path))
     inner = replace(inner, role=role)
-    nodes: tuple[Node, ...] = ()
-    handlers: tuple[Task, ...] = ()
-    if wanted.again or meta.get("allow_duplicates") is True or _first_use(loader, wanted, inner):
-        nodes = _part(loader, wanted, path, "tasks", inner)
-        before = len(loader.handlers)
-        found = _part(loader, wanted, path, "handlers", replace(inner, handlers=True, notify=()))
-        handlers = (*tasks_of(found), *loader.handlers[before:])
-        del loader.handlers[before:]
-    if nodes and isinstance(nodes[0], Task):
-        nodes = (replace(nodes[0], first_of_role=True), *nodes[1:])
+    nodes = _part(loader, wanted, path, "tasks", inner)
+    before = len(loader.handlers)
+    found = _part(loader, wanted, path, "handlers", replace(inner, handlers=True, notify=()))
+    handlers = (*tasks_of(found), *loader.handlers[before:])
+    del loader.handlers[before:]
     return Loaded(
         nodes=(*(node for loaded in below for node in loaded.nodes), *nodes),
         handlers=(*(handler for loaded in below for handler in loaded.handlers), *handlers),
@@ -213,20 +210,10 @@ def _meta(loader: Loader, path: Path) -> YamlMap:
     return found if isinstance(found, YamlMap) else YamlMap(path)
 
 
-def _first_use(loader: Loader, wanted: Wanted, scope: Scope) -> bool:
-    """Return whether the play has not run this role with the same keywords and parameters before."""
-    role = scope.role
-    key = repr(
-        (
-            str(role.path) if role else wanted.name,
-            sorted(wanted.parts.items()),
-            {str(key): value for key, value in wanted.keys.items() if key not in ("role", "name")},
-        )
-    )
-    if key in loader.roles_used:
-        return False
-    loader.roles_used.add(key)
-    return True
+def _use(wanted: Wanted, path: Path) -> str:
+    """Return what makes two uses of a role the same: files, keywords and parameters."""
+    keys = {str(key): value for key, value in wanted.keys.items() if key not in ("role", "name")}
+    return repr((str(path), sorted(wanted.parts.items()), keys))
 
 
 def _wanted(loader: Loader, item: Any, place: Place) -> Wanted | None:
@@ -264,7 +251,8 @@ def _of_task(loader: Loader, task: Task, scope: Scope) -> Wanted | None:
     if name is None:
         return None
     parts = {part: str(arguments[f"{part}_from"]) for part in PARTS if arguments.get(f"{part}_from")}
-    return Wanted(name=name, place=place, keys=YamlMap(task.place.file), parts=parts, again=True)
+    again = arguments.get("allow_duplicates", True) is not False
+    return Wanted(name=name, place=place, keys=YamlMap(task.place.file), parts=parts, again=again)
 
 
 def _not_found(loader: Loader, wanted: Wanted, scope: Scope) -> None:

@@ -165,11 +165,15 @@ def _follow(loader: Loader, task: Task, scope: Scope, own: Scope) -> tuple[Node,
         parameters=(*scope.parameters, *_own_vars(scope, own)),
         guarded=scope.guarded or bool(own.when),
     )
-    task = replace(task, scope=handed_down)
-    apply = task.arguments.get("apply")
+    arguments = dict(task.arguments)
+    apply = arguments.pop("apply", None)
     if isinstance(apply, YamlMap):
         loader.check_keywords(apply, keywords.APPLY, "`apply`")
         loader.check_templates(apply)
+        handed_down = inside(loader, handed_down, apply)
+    elif apply is not None:
+        loader.fault(task.argument_places["apply"], "`apply` takes a mapping of keywords")
+    task = replace(task, scope=handed_down, arguments=arguments)
     if task.action == BUILTIN + "include_role":
         roles.foretell(loader, task, handed_down)
     elif isinstance(file := task.arguments.get("file"), str) and not is_template(file):

@@ -90,7 +90,7 @@ def _pause(host: HostPlay, prepared: Prepared, item: Item) -> Result:
 def _include_tasks(host: HostPlay, prepared: Prepared, item: Item) -> Result:
     name = str(item.arguments["file"])
     included = load.load_tasks(
-        name, prepared.task, apply=item.arguments.get("apply"), variables=item.variables or None,
+        name, prepared.task, variables=item.variables or None,
         extra_vars=host.run.options.extra_vars, roles_path=host.run.options.roles_path,
     )  # fmt: skip
     return _included(host, included, name)
@@ -101,7 +101,7 @@ def _include_role(host: HostPlay, prepared: Prepared, item: Item) -> Result:
     name = str(arguments["name"])
     parts = {part: arguments[f"{part}_from"] for part in ("tasks", "vars", "defaults", "handlers")}
     included = load.load_role(
-        name, prepared.task, parts=parts, apply=arguments.get("apply"), variables=item.variables or None,
+        name, prepared.task, parts=parts, variables=item.variables or None,
         extra_vars=host.run.options.extra_vars, roles_path=host.run.options.roles_path,
     )  # fmt: skip
     if arguments["public"]:

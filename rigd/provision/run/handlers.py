@@ -34,12 +34,23 @@ class Owed:
 def matching(
     handlers: Sequence[Task], notified: str, name_of: Callable[[Task], str | None]
 ) -> tuple[Task, ...]:
-    """Return the handlers that a notified name means: the last of that name, else all that listen to it."""
+    """Return the handlers that a notified name means: the one of that name, and all that listen to it.
+
+    Of several with one name the last role's counts, and in it the first, as with Ansible.
+    """
     named = [
         handler for handler in handlers if notified in _names(handler, name_of(handler) or handler.name or "")
     ]
-    listening = [handler for handler in handlers if notified in handler.listen]
-    return (*named[-1:], *(handler for handler in listening if handler not in named[-1:]))
+    listening: dict[str, list[Task]] = {}
+    for handler in handlers:
+        if notified in handler.listen:
+            listening.setdefault(handler.name or handler.id, []).append(handler)
+    found = [_counting(same) for same in (named, *listening.values()) if same]
+    return tuple(handler for index, handler in enumerate(found) if handler not in found[:index])
+
+
+def _counting(same: Sequence[Task]) -> Task:
+    return next(handler for handler in same if handler.role is same[-1].role)
 
 
 def _names(handler: Task, name: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rigd.provision.language.actions import find_action
-from rigd.provision.language.model import Block, Node, Play, Task
+from rigd.provision.language.model import Block, Node, Play, Role, Task
 from rigd.provision.run.ahead import Ahead
 from rigd.provision.run.calls import HostOver
 from rigd.provision.run.events import Noted
@@ -30,6 +30,8 @@ class Walker:
             is_action=_is_action, alone=host.alone,
         )  # fmt: skip
         self._tasks = TaskRunner(host, self._ahead)
+        self._roles_run: dict[str, Role] = {}
+        """What a role's use is known by -> the use that the host has gone through."""
 
     def play(self, play: Play) -> None:
         """Run the whole play. Raises `TaskFailed`, `HostOver`, `Stopped`, ... where it does not come to its end."""
@@ -53,7 +55,7 @@ class Walker:
         for index, node in enumerate(nodes):
             if isinstance(node, Block):
                 self._block(node)
-            elif role_over is None or node.role is not role_over:
+            elif (role_over is None or node.role is not role_over) and not self._role_has_run(node):
                 self._ahead.look_at(nodes, index)
                 try:
                     self._task(node)
@@ -64,8 +66,14 @@ class Walker:
         if short(task) == "meta" and _is_action(task):
             self._meta(task)
             return
-        self._tasks.run(task)
+        result = self._tasks.run(task)
+        if task.role and task.role.once and not result.get("skipped"):
+            self._roles_run.setdefault(task.role.once, task.role)
         self._included(task)
+
+    def _role_has_run(self, task: Task) -> bool:
+        """Return whether another use of the task's role, the same as this one, has done something already."""
+        return task.role is not None and self._roles_run.get(task.role.once, task.role) is not task.role
 
     def _included(self, task: Task) -> None:
         """Run what the last task has included, item by item."""
@@ -106,23 +114,34 @@ class Walker:
     def _flush(self) -> None:
         """Run the handlers that are owed, and those that they notify."""
         for _round in range(MOST_ROUNDS):
-            found = due(self._host.handlers, self._host.owed.names, self._host.handler_name)
-            if not found:
+            if not self._due():
                 return
             self._ahead.forget()
-            tasks = [handler for handler, _paid in found]
-            for index, (handler, paid) in enumerate(found):
-                self._ahead.look_at(tasks, index)
-                # Paid before it runs, so that one that is notified anew meanwhile runs again; written after it.
-                self._host.owed.paid(paid)
-                try:
-                    self._tasks.run(handler, handler=True)
-                    self._included(handler)
-                except (TaskFailed, HostOver, Stopped):
-                    self._host.owed.add(paid)
-                    raise
-                self._host.handled(paid)
-        self._run.tell(Noted(host=self._host.name, text=f"handlers notify one another without end: {paid}"))
+            self._pass()
+        names = ", ".join(self._host.owed.names)
+        self._run.tell(Noted(host=self._host.name, text=f"handlers notify one another without end: {names}"))
+
+    def _pass(self) -> None:
+        """Run handlers in their order; one that is notified meanwhile has its turn, if that is still to come."""
+        done = 0
+        while following := [found for found in self._due() if found[0] > done]:
+            done, handler, paid = following[0]
+            self._ahead.look_at([later for _number, later, _paid in following], 0)
+            # Paid before it runs, so that one that is notified anew meanwhile runs again; written after it.
+            self._host.owed.paid(paid)
+            try:
+                self._tasks.run(handler, handler=True)
+                self._included(handler)
+            except (TaskFailed, HostOver, Stopped):
+                self._host.owed.add(paid)
+                raise
+            self._host.handled(paid)
+
+    def _due(self) -> list[tuple[int, Task, tuple[str, ...]]]:
+        """Return the handlers that are owed, each with its number in the play and what is paid with it."""
+        numbers = {handler.id: number for number, handler in enumerate(self._host.handlers, start=1)}
+        found = due(self._host.handlers, self._host.owed.names, self._host.handler_name)
+        return [(numbers[handler.id], handler, paid) for handler, paid in found]
 
     # --- meta ---
 
