@@ -167,6 +167,7 @@ class Daemon:
         )
         backend.host = lambda: host.findings
         effects.host_says = host.fresh
+        effects.read_cards = backend.read_gpus
         incidents.heard = host.heard
         actor = self._actor(store, board, host, supervisor, effects, look=look)
         drift = self._drift(store, effects, look=look)

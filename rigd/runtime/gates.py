@@ -17,6 +17,7 @@ from rigd.adapters import host
 from rigd.adapters.blocking import run_blocking
 from rigd.adapters.gpu import GpuCard, GpuReader, GpuReadings
 from rigd.adapters.host import PortSeen, Space
+from rigd.engine.card_memory import utilization_that_fits
 from rigd.engine.spec import LaunchSpec
 from rigd.rig.schema import Gates, RuntimeKind
 from rigd.runtime import tree
@@ -271,6 +272,19 @@ def least_free_mib(readings: GpuReadings, spec: LaunchSpec) -> float | None:
         card.memory_free_mib for card in _wanted(readings.cards, spec) if card.memory_free_mib is not None
     ]
     return float(min(free)) if free else None
+
+
+def share_that_fits(readings: GpuReadings, spec: LaunchSpec) -> float | None:
+    """Return the share of its cards that the engine may ask for now; None where a card does not say."""
+    if not _uses_gpus(spec):
+        return None
+    shares = []
+    for card in _wanted(readings.cards, spec):
+        if card.memory_free_mib is None or card.memory_total_mib is None:
+            return None
+        free_gib, total_gib = card.memory_free_mib / _MIB_A_GIB, card.memory_total_mib / _MIB_A_GIB
+        shares.append(utilization_that_fits(free_gib, total_gib) or 0.0)
+    return min(shares, default=None)
 
 
 def _chosen(spec: LaunchSpec) -> tuple[str, ...]:

@@ -66,11 +66,8 @@ def _full(status: Status, policy: Policy) -> int:
 
 
 def _seqs(policy: Policy) -> int:
-    now = policy.engine.arguments.max_num_seqs
-    if now is not None:
-        return now
-    usual = knobs.default(policy.engine, SEQS)
-    return usual if isinstance(usual, int) else 1
+    now = knobs.in_effect(policy.engine, SEQS)
+    return now if isinstance(now, int) else 1
 
 
 def step(status: Status, policy: Policy, *, now_s: float, sure: bool = False) -> Decision | None:

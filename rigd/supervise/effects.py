@@ -21,6 +21,7 @@ from rigd.runtime import startlog
 from rigd.runtime.base import CheckReport, EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
 from rigd.supervise import looking
+from rigd.supervise.card_room import ReadCards, with_room
 from rigd.supervise.ending import AfterStop, BeforeStop, HostSays, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
@@ -97,6 +98,7 @@ class EngineEffects:
         self.before_stop: BeforeStop | None = None
         self.after_stop: AfterStop | None = None
         self.host_says: HostSays | None = None
+        self.read_cards: ReadCards | None = None
         self._plans = {plan.spec.digest: plan}
         self._make_runtime = make_runtime
         self._store = store
@@ -302,6 +304,12 @@ class EngineEffects:
             before_stop=self.before_stop,
             after_stop=self.after_stop,
             host_says=self.host_says,
+            room=self._with_room,
+        )
+
+    async def _with_room(self, failure: Failure) -> Failure:
+        return (
+            failure if self.read_cards is None else await with_room(failure, self.plan.spec, self.read_cards)
         )
 
     async def _warm(self) -> WarmDone:

@@ -41,6 +41,8 @@ BeforeStop = Callable[[StopEngine], Awaitable[None]]
 """Takes down what will be gone after the stop. Bounded in time, and never raises."""
 HostSays = Callable[[float], tuple[HostFinding, ...]]
 """What the kernel and the cards said since a time."""
+Room = Callable[[Failure], Awaitable[Failure]]
+"""Adds what the cards have room for, once the engine is gone. Bounded in time, and never raises."""
 AfterStop = Callable[[StopEngine, StopDone], None]
 """Told how the stop went; returns at once."""
 
@@ -56,6 +58,7 @@ async def end_engine(
     before_stop: BeforeStop | None = None,
     after_stop: AfterStop | None = None,
     host_says: HostSays | None = None,
+    room: Room | None = None,
 ) -> StopDone | StopFailed:
     """End the engine named, then every other engine of this rig, then their remains."""
     if before_stop is not None:
@@ -74,9 +77,7 @@ async def end_engine(
     report = replace(report, processes=report.processes + len(swept))
     diagnosis = None
     if action.failure is not None:
-        diagnosis = await _diagnosis(action.failure, state_dir)
-        if host_says is not None:
-            diagnosis = blamed(diagnosis, host_says(action.failure.at_s - RECENT_S))
+        diagnosis = await _diagnosis(action.failure, state_dir, host_says, room)
     if action.ref is not None:
         outcome = diagnosis.kind if diagnosis is not None else "stopped"
         gone = action.failure.exit if action.failure is not None else None
@@ -88,8 +89,18 @@ async def end_engine(
     return done
 
 
-async def _diagnosis(failure: Failure, state_dir: Path) -> Failure:
-    """Return the failure as the log tells it; a log that cannot be read in time never holds up a restart."""
+async def _diagnosis(
+    failure: Failure, state_dir: Path, host_says: HostSays | None, room: Room | None
+) -> Failure:
+    """Return the failure as the log, the host and the cards tell it."""
+    found = await _from_log(failure, state_dir)
+    if host_says is not None:
+        found = blamed(found, host_says(failure.at_s - RECENT_S))
+    return found if room is None else await room(found)
+
+
+async def _from_log(failure: Failure, state_dir: Path) -> Failure:
+    """Return the failure as its log tells it; one that cannot be read in time never holds up a restart."""
     try:
         async with asyncio.timeout(DIAGNOSIS_S):
             return await asyncio.to_thread(refine, failure, state_dir)

@@ -8,8 +8,8 @@ A failed trial is taken back before anything else; a changed rig file that fails
 
 from dataclasses import replace
 
-from rigd.supervise import slow_answers
-from rigd.supervise.ladder import REPEATED, Move, Remedy, Rung, Tried, next_rung
+from rigd.supervise import knobs, slow_answers
+from rigd.supervise.ladder import REPEATED, UTILIZATION, Move, Rung, Tried, next_rung
 from rigd.supervise.moves import Policy, move, moved
 from rigd.supervise.overlay import OPERATOR, RAISED, KnobStep
 from rigd.supervise.rungs import ANSWERED_KEPT, Case, take
@@ -32,7 +32,8 @@ def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, ji
     rules = policy.supervision
     streak = 1 if _was_healthy(status, policy, failure.at_s) else status.streak + 1
     window = (*(at for at in status.failures if now_s - at < rules.attempts_window_s), now_s)
-    rung = rung_for(status, failure.kind, failure.remedies, policy)
+    failure = _with_what_fits(failure, policy)
+    rung = rung_for(status, failure, policy)
     outside = rung.move is Move.WAIT and status.launched_s is None
     cleared = replace(
         status,
@@ -89,7 +90,7 @@ def go_on(
     if failure is None:  # Never so: what is pending answers a failure.
         return _back_off_now(status, said, now_s=now_s)
     cleared = replace(status, pending=None, answered=(*status.answered, mark)[-ANSWERED_KEPT:])
-    rung = rung_for(cleared, failure.kind, failure.remedies, policy)
+    rung = rung_for(cleared, failure, policy)
     case = Case(
         before=status,
         cleared=cleared,
@@ -108,8 +109,12 @@ def go_on(
     return _within_attempts(case, rung) if case.served else _spent(case)
 
 
-def rung_for(status: Status, kind: str, remedies: tuple[Remedy, ...], policy: Policy) -> Rung:
-    """Return the next rung for a class of failure, after all that was tried."""
+def rung_for(status: Status, failure: Failure, policy: Policy) -> Rung:
+    """Return the next rung for a failure, after all that was tried."""
+    kind, limits = failure.kind, policy.supervision.ladder
+    if failure.fits is not None:
+        most = min(limits.most_gpu_memory_utilization, failure.fits)
+        limits = limits.model_copy(update={"most_gpu_memory_utilization": most})
     own = (step for step in status.overlay if step.kind != OPERATOR)
     slow = slow_answers.marks(status.slow_answers, kind)
     tried = Tried(
@@ -119,7 +124,16 @@ def rung_for(status: Status, kind: str, remedies: tuple[Remedy, ...], policy: Po
         ),
         values=frozenset((step.knob, value) for step in own for value in (step.old, step.new)),
     )
-    return next_rung(kind, remedies, policy.engine, policy.wished, policy.supervision.ladder, tried=tried)
+    return next_rung(kind, failure.remedies, policy.engine, policy.wished, limits, tried=tried)
+
+
+def _with_what_fits(failure: Failure, policy: Policy) -> Failure:
+    """Return the failure with a word on the cards, where they have no room for a larger share."""
+    now = knobs.in_effect(policy.engine, UTILIZATION)
+    if failure.fits is None or not isinstance(now, float) or failure.fits > now:
+        return failure
+    said = f"Of the cards' memory no more than {failure.fits:.2f} is free beside what other processes hold."
+    return replace(failure, sentence=f"{failure.sentence} {said}")
 
 
 def _within_attempts(case: Case, rung: Rung) -> Decision:

@@ -80,6 +80,12 @@ def default(engine: Engine, knob: str) -> Scalar:
     return defaults.get(knob)
 
 
+def in_effect(engine: Engine, knob: str) -> Any:
+    """Return what a knob stands at, vLLM's default included. Raises `UnknownKnobError`."""
+    value = read(engine, knob)
+    return value if value is not None else default(engine, knob)
+
+
 def _put(where: dict[str, Any], key: str, value: Scalar) -> None:
     if value is None:
         where.pop(key, None)

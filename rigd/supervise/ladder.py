@@ -108,6 +108,7 @@ def _lower(knob: str, by: float) -> Remedy:
 RESTART = Remedy(knob="engine", change="restart")
 RESTART_ONCE = Remedy(knob="engine", change="restart", value=1)
 NO_MTP = Remedy(knob="speculative", change="remove")
+UTILIZATION = "gpu_memory_utilization"
 OFFLINE_KNOB = "environment.HF_HUB_OFFLINE"
 WHOLE = "whole"
 """Found by a look: all that the engine has downloaded is whole."""
@@ -219,7 +220,7 @@ def _road(kind: str, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
 def _instead(remedy: Remedy, engine: Engine) -> Remedy:
     """Return the remedy for the knob that counts: a pool given in bytes makes the share of memory irrelevant."""
     pinned = engine.arguments.kv_cache_memory_bytes is not None
-    if remedy.knob == "gpu_memory_utilization" and pinned and remedy.change == "lower":
+    if remedy.knob == UTILIZATION and pinned and remedy.change == "lower":
         return Remedy(knob="kv_cache_memory_bytes", change="scale", value=0.95)
     return remedy
 
@@ -261,7 +262,7 @@ def _turn(
         return None
     try:
         set_to = knobs.read(engine, remedy.knob)
-        now = set_to if set_to is not None else knobs.default(engine, remedy.knob)
+        now = knobs.in_effect(engine, remedy.knob)
         if remedy.knob == "speculative":
             now = None if set_to is None else "on"
         new = _NEW_VALUE[remedy.change](remedy, now, limits)
@@ -318,11 +319,9 @@ def _raised(remedy: Remedy, now: object, limits: Ladder) -> _New:
     if isinstance(now, bool) or not isinstance(now, int | float) or not isinstance(remedy.value, int | float):
         return _NOTHING
     new = round(now + remedy.value, 4)
-    return (
-        new
-        if remedy.knob != "gpu_memory_utilization" or new <= limits.most_gpu_memory_utilization
-        else _NOTHING
-    )
+    if remedy.knob == UTILIZATION:
+        new = min(new, limits.most_gpu_memory_utilization)
+    return new if new > now else _NOTHING
 
 
 def _scaled(remedy: Remedy, now: object, _limits: Ladder) -> _New:

@@ -92,7 +92,7 @@ def _without_it(
     marks = (spent(failure.kind, pending.what), found(failure.kind, WHOLE))
     known = replace(failure, sentence=f"{failure.sentence} All that it needs is on this box.")
     marked = replace(status, failure=known, answered=(*status.answered, *marks))
-    if rung_for(marked, failure.kind, failure.remedies, policy).move is not Move.TURN:
+    if rung_for(marked, failure, policy).move is not Move.TURN:
         return None
     return go_on(marked, pending, marks[0], "", policy, now_s=now_s, jitter=jitter)
 

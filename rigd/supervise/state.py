@@ -119,6 +119,8 @@ class Failure:
     """When it was noticed."""
     start: int = 0
     """Start that it ended; its log is `rigd logs --start N`."""
+    fits: float | None = None
+    """Share of the cards that is free beside what others hold, where a larger one may help; None: nobody knows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,7 +145,7 @@ def answer(status: Status, policy: Policy, *, now_s: float) -> Failure | None:
         if not idle(status) and now_s - trouble.grave_s < rules.trends.idle_wait_s:
             continue
         failure = _failure(trouble, status, now_s=now_s)
-        if rung_for(status, failure.kind, failure.remedies, policy).move is not Move.STOP:
+        if rung_for(status, failure, policy).move is not Move.STOP:
             return failure
     return None
 

@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from nvml_stub.build import build
 
 from rigd.client import RefusedError
 
@@ -73,6 +74,23 @@ def test_error_that_states_the_number_costs_one_boot(rig):
 
     assert rig.launches() == 2
     assert overlay(rig)[0].startswith("max_model_len 131072 -> 32")
+
+
+def test_pool_too_small_asks_the_cards_before_it_takes_more_of_them(rig, tmp_path):
+    """A desktop holds 1.5 GiB of the second card: a larger share would fail at the next start."""
+    facts = tmp_path / "cards"
+    facts.write_text("used 1 1500\n")
+    rig.environ |= {"NVML_STUB": str(facts), "LD_LIBRARY_PATH": str(build(tmp_path))}
+    rig.settings["gates"] = {"gpu_memory_used_mib": 2000, "gpu_settle_s": 0}
+    rig.fault(fail_at_start="kv-none")
+    rig.start_daemon()
+    rig.until(lambda: overlay(rig), 30, "a knob is turned")
+    rig.fault()
+
+    status = rig.wait("ready")
+
+    assert overlay(rig) == ["max_num_batched_tokens 2048 -> 1024"]
+    assert "no more than 0.91 is free" in status["overlay"][0]["sentence"]
 
 
 def test_engine_that_dies_again_and_again_after_ready_is_given_up_within_its_budget(rig):

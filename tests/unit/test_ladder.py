@@ -434,6 +434,32 @@ def test_download_that_could_not_be_repeated_offline_is_not_moved():
     assert first_rungs("weights_corrupt", (), offline) == ["stop"]
 
 
+POOL = (
+    Remedy(knob="gpu_memory_utilization", change="raise", value=0.02),
+    Remedy(knob="max_num_batched_tokens", change="halve"),
+)
+
+
+@pytest.mark.parametrize(
+    ("fits", "turned"),
+    [
+        (None, "gpu_memory_utilization 0.92 -> 0.94"),
+        (0.97, "gpu_memory_utilization 0.92 -> 0.94"),
+        (0.93, "gpu_memory_utilization 0.92 -> 0.93"),
+        (0.92, "max_num_batched_tokens 4096 -> 2048"),
+        (0.5, "max_num_batched_tokens 4096 -> 2048"),
+    ],
+    ids=["nobody-knows", "room", "some-room", "just-full", "held-by-others"],
+)
+def test_pool_too_small_takes_only_what_of_the_cards_is_free(fits, turned):
+    small = failure("kv_none", sentence="No pool.", remedies=POOL, fits=fits, retry_helps=False)
+
+    now = cleaned_up(status(State.STOPPING), small).status
+
+    assert [str(step) for step in now.overlay] == [turned]
+    assert ("beside what other processes hold" in now.reason) is (fits is not None and fits <= 0.92)
+
+
 def test_value_that_was_tried_is_never_gone_back_to():
     up = Remedy(knob="gpu_memory_utilization", change="raise", value=0.02)
     tried = Tried(values=frozenset({("gpu_memory_utilization", 0.94)}))

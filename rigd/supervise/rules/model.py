@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from rigd.engine import card_memory
+
 JsonScalar: TypeAlias = str | int | float | bool
 Captured: TypeAlias = Mapping[str, str | int | float]
 ValueOf: TypeAlias = Callable[[Captured], JsonScalar | None]
@@ -178,10 +180,9 @@ def utilization_that_fits(free: str, total: str) -> ValueOf:
 
     def value(known: Captured) -> JsonScalar | None:
         has, of = known.get(free), known.get(total)
-        if not isinstance(has, int | float) or not isinstance(of, int | float) or of <= 0:
+        if not isinstance(has, int | float) or not isinstance(of, int | float):
             return None
-        share = int((has - 0.3) / of * 100) / 100
-        return share if share > 0 else None
+        return card_memory.utilization_that_fits(has, of)
 
     return value
 
