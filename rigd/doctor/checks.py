@@ -40,6 +40,7 @@ CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
     (host.clock, ("clock",)),
     (network.port, ("network", "docker", "service")),
     (network.reached, ("network",)),
+    (network.exchange, ("network",)),
     (network.published, ("network", "docker")),
     (network.tailnet, ("tailscale", "network")),
     (service.unit, ("service",)),

@@ -11,6 +11,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (named, not bound)
 EXPIRES_DAYS = 21
 DAY_S = 86400.0
 TAILNET = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))
+TUNNELS = ("tailscale", "wg", "tun", "zt")
 HOME = "the whole network of this box"
 
 
@@ -83,6 +84,28 @@ def reached_from(host: str, facts: Facts) -> str | None:
     if any(address in network for network in TAILNET if network.version == address.version):
         return "the tailnet"
     return HOME
+
+
+def exchange(facts: Facts, wish: Wish | None) -> Iterator[Finding]:
+    """Say whether ranks that share the host's network meet on this box, and not over the tailnet."""
+    alone = (
+        wish is not None
+        and wish.docker
+        and wish.rig.engine.docker
+        and wish.rig.engine.docker.network == "bridge"
+    )
+    if wish is None or wish.ranks < 2 or alone:  # noqa: PLR2004  (a pair)
+        return
+    unset = [name for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if not wish.environment.get(name)]
+    tunnels = sorted(name for name in facts["network"].get("addresses", {}) if name.startswith(TUNNELS))
+    if unset and tunnels:
+        sentence = (
+            f"the ranks may look for one another on {', '.join(tunnels)}: {' and '.join(unset)} is not set"
+        )
+        mend = (
+            f"engine.environment: {{{', '.join(f'{name}: lo' for name in unset)}, VLLM_HOST_IP: 127.0.0.1}}"
+        )
+        yield info("exchange", sentence, mend)
 
 
 def published(facts: Facts, wish: Wish | None) -> Iterator[Finding]:

@@ -234,3 +234,29 @@ def test_same_content_that_is_fetched_again_is_no_change(tmp_path: Path) -> None
 def test_marker_of_two_lines_is_refused_at_load(name: str) -> None:
     with pytest.raises(UsageError, match="must be one line"):
         check_arguments("blockinfile", {"path": "/f", "block": "x", name: "A\n"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "a", "job": "one\ntwo"}, "holds a line break"),
+        ({"name": "a", "job": "one", "cron_file": "/etc/../etc/crontab"}, "belongs to the system"),
+        ({"name": "MAIL TO", "job": "root", "env": True}, "has no blanks"),
+        ({"name": "a", "job": "one", "special_time": "daily", "hour": "3"}, "stands for the five times"),
+    ],
+    ids=["two-lines", "the-systems-own-table", "variable-with-a-blank", "two-times"],
+)
+def test_job_that_cron_would_not_read_is_refused_at_load(arguments: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_arguments("cron", arguments)
+
+
+def test_answer_that_uri_keeps_gets_its_mode(tmp_path: Path) -> None:
+    folder = tmp_path / "case"
+    put(folder, {"f": "x"})
+    wanted = {"url": "file://F/f", "dest": "F/g", "mode": "0600"}
+
+    first, second = done("uri", wanted, folder), done("uri", wanted, folder)
+
+    assert (first["changed"], second["changed"], seen(folder, "g")) == (True, False, "x")
+    assert (folder / "g").stat().st_mode & 0o7777 == 0o600

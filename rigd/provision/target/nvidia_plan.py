@@ -40,16 +40,26 @@ MOK = (
     " ssh); then run this again"
 )
 
+UBUNTU_VENDOR = (
+    "nvidia-driver-pinning-{branch}",
+    "libnvidia-compute",
+    "nvidia-dkms-open",
+    "nvidia-persistenced",
+)
+
 TABLE = (
     Row(distribution="ubuntu", archive_enough=True, source=ARCHIVE,
         packages=("linux-modules-nvidia-{branch}-server-open-{flavour}",
                   "nvidia-headless-no-dkms-{branch}-server-open", "nvidia-utils-{branch}-server"),
         why="the archive's modules are built and signed by Canonical: no compiler, no DKMS, good with Secure Boot"),
     Row(distribution="ubuntu", asked=ARCHIVE, source=STOP, why="the archive has no branch that is new enough"),
+    Row(distribution="ubuntu", asked=VENDOR, secure_boot=True, source=STOP,
+        why=f"NVIDIA's driver was asked for, and is built on the box. {MOK}"),
+    Row(distribution="ubuntu", asked=VENDOR, source=VENDOR, dkms=True, packages=UBUNTU_VENDOR,
+        why="NVIDIA's driver was asked for"),
     Row(distribution="ubuntu", secure_boot=True, source=STOP,
         why=f"the archive has no branch that is new enough, and NVIDIA's own is built on the box. {MOK}"),
-    Row(distribution="ubuntu", source=VENDOR, dkms=True,
-        packages=("nvidia-driver-pinning-{branch}", "libnvidia-compute", "nvidia-dkms-open", "nvidia-persistenced"),
+    Row(distribution="ubuntu", source=VENDOR, dkms=True, packages=UBUNTU_VENDOR,
         why="the archive has no branch that is new enough, and Secure Boot is off"),
     Row(distribution="debian", secure_boot=True, source=STOP, why=f"Debian's drivers are built on the box. {MOK}"),
     Row(distribution="debian", asked=ARCHIVE, archive_enough=True, source=ARCHIVE, dkms=True,

@@ -52,7 +52,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
             " (https://nvidia.github.io/libnvidia-container) by `deb822_repository`, and read the lists"
         )
     changes = apt_packages.difference(_apt(arguments), state["packages"])
-    if len(set(state["versions"].values())) > 1 and not changes:
+    if len(set(state["versions"].values())) > 1 and not any(change.counts for change in changes):
         versions = ", ".join(f"{name} {version}" for name, version in state["versions"].items())
         raise ModuleError(
             f"the four packages are of different versions ({versions}). Say `version`, and all four take it"
@@ -78,7 +78,7 @@ def _cdi_changes(state: Mapping[str, Any]) -> list[Change]:
 
 def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box) -> None:
     """Install, hold, and bring the CDI files in line."""
-    if state["packages"].get("words"):
+    if state["packages"].get("words") or state["packages"].get("automatic"):
         apt_packages.apply(_apt(arguments), state["packages"], changes, box)
     for change in changes:
         if "hold" in change.data:

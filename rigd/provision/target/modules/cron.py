@@ -152,6 +152,12 @@ def check_arguments(arguments: Mapping[str, Any]) -> str | None:
     present = arguments.get("state", "present") == "present"
     if present and arguments.get("job") is None:
         return "`job` is missing: what should run?"
+    if any(sign in str(arguments.get("job") or "").strip("\r\n") for sign in "\r\n"):
+        return "`job` holds a line break, and cron reads one line: put the commands into a script"
+    if arguments.get("env") and " " in str(arguments.get("name")):
+        return "`name` of a variable has no blanks"
+    if os.path.normpath(str(arguments.get("cron_file"))) == "/etc/crontab":
+        return "/etc/crontab belongs to the system: give the job a file of its own in /etc/cron.d"
     if arguments.get("special_time") and any(arguments.get(key, "*") not in ("*", None) for key in TIMES):
         return "`special_time` stands for the five times: give one or the other"
     return None

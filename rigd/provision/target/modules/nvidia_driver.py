@@ -73,7 +73,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     if not plan["resolved"]:
         return _unresolved(state)
     changes = apt_packages.difference(_apt(plan["packages"]), state["packages"])
-    if not changes and not state["built"]["so"]:
+    if not state["built"]["so"] and not any(change.counts for change in changes):
         what = f"build the nvidia module for {facts['next_kernel']}"
         changes.append(Change(what=what, subject="dkms", data={"build": True}))
     return changes

@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import web
+from rigd.provision.target import attributes, web
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_CONTENT = 8 * 1024 * 1024
@@ -47,7 +47,13 @@ def apply(arguments: Mapping[str, Any], _state: Any, _changes: list[Change], box
                 old = file.read()
         if old != content:
             box.write(path, content)
-        return {**answer, "path": path, "changed": old != content}
+        changed = old != content
+        if (seen := attributes.look(path, follow=True)) is not None:
+            uid, gid = attributes.identity(arguments)
+            differing = attributes.differences(path, seen, mode=arguments["mode"], uid=uid, gid=gid)
+            attributes.put(differing)
+            changed = changed or bool(differing)
+        return {**answer, "path": path, "changed": changed}
     return {**answer, "changed": False}
 
 
@@ -133,11 +139,17 @@ MODULE = Module(
         "remote_src": Argument(kind=Kind.BOOLEAN, default=False),
         "force": Argument(kind=Kind.BOOLEAN, default=False),
         "unix_socket": Argument(kind=Kind.PATH, left_out="use command with curl --unix-socket"),
+        **attributes.ARGUMENTS,
     },
     probe=probe,
     difference=difference,
     apply=apply,
     result=lambda _arguments, state: (
         {"msg": state["skip"], "skipped": False} if "skip" in state else state.get("answer", {})
+    ),
+    exclusive=(("body", "src"),),
+    differs=(
+        "`body_format: form-multipart` is left out: curl by `command` sends files",
+        "`src` is a file of the box, with `remote_src` or without",
     ),
 )
