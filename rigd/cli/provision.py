@@ -10,7 +10,7 @@ import typer
 
 from rigd import paths
 from rigd.cli import options
-from rigd.cli.console import print_json, print_table, print_text, say
+from rigd.cli.console import print_json, print_table, print_text, say, tell
 from rigd.errors import ExitCode
 
 app = typer.Typer(
@@ -285,13 +285,16 @@ def facts(
     """Show what a host is, under Ansible's names of facts."""
     from rigd.cli.provision_run import gather  # noqa: PLC0415  (only on this path)
 
-    found = gather(hosts=host or [], inventory=inventory, accept_new=accept_new, names=name or [])
-    if as_json or len(found) != 1:
-        print_json(found if len(found) != 1 else next(iter(found.values())))
-        return int(ExitCode.DONE)
-    for key, value in sorted(next(iter(found.values())).items()):
-        print_text(f"{key}: {value}")
-    return int(ExitCode.DONE)
+    found, silent = gather(hosts=host or [], inventory=inventory, accept_new=accept_new, names=name or [])
+    alone = len(found) + len(silent) == 1
+    if found and alone and not as_json:
+        for key, value in sorted(next(iter(found.values())).items()):
+            print_text(f"{key}: {value}")
+    elif found:
+        print_json(next(iter(found.values())) if alone else found)
+    for error in silent:
+        tell(error)
+    return int(ExitCode.UNREACHABLE if silent else ExitCode.DONE)
 
 
 def _journals() -> Any:

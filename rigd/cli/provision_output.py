@@ -125,7 +125,7 @@ class Screen:
             return
         if not event.looped:
             self._result(event.host, event.outcome, event.result, name=event.name)
-        if event.outcome in {Outcome.FAILED, Outcome.UNREACHABLE}:
+        if event.place and event.outcome in {Outcome.FAILED, Outcome.UNREACHABLE}:
             self._line(self._paint(f"  at {event.place}", DIM))
         if event.ignored:
             self._line(self._paint("...ignoring", CYAN))
@@ -133,7 +133,7 @@ class Screen:
     def _result(
         self, host: str, outcome: Outcome, result: Mapping[str, Any], *, name: str, item: str | None = None
     ) -> None:
-        if self._quiet:
+        if self._quiet and name:
             self._show_header(_banner(f"TASK [{name}]"))
         for difference in result.get("diff") or ():
             self._difference(difference)

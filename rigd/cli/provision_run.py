@@ -14,6 +14,7 @@ from rigd import paths
 from rigd.cli.console import say
 from rigd.cli.provision_output import Lines, Screen
 from rigd.errors import ExitCode, RigdError, UsageError
+from rigd.provision.connection.target import HostUnreachableError, Target, target_of
 from rigd.provision.run import resume as resuming
 from rigd.provision.run.engine import Engine
 from rigd.provision.run.events import Noted, Tell
@@ -22,6 +23,7 @@ from rigd.provision.run.start import PASSWORD_VARIABLE, Request, ready
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STAYS_UP = "RIGD_STAYS_UP"
 """Variable of whoever runs a playbook with nobody watching: this machine is then not rebooted."""
+ASKING = ("-K", "--ask-become-pass")
 LOOSE = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -70,24 +72,27 @@ def resume(*, quiet: bool, as_json: bool) -> int:
 
 def gather(
     *, hosts: list[str], inventory: Path | None, accept_new: bool, names: list[str]
-) -> dict[str, dict[str, Any]]:
-    """Return host -> facts."""
+) -> tuple[dict[str, dict[str, Any]], list[HostUnreachableError]]:
+    """Return host -> facts, and what is to be said of hosts that do not answer."""
     from rigd.provision.connection.link import connect  # noqa: PLC0415  (only on this path)
-    from rigd.provision.connection.target import Target, target_of  # noqa: PLC0415
     from rigd.provision.run.start import read_inventory  # noqa: PLC0415
 
     request = Request(playbook=Path(), hosts=tuple(hosts), inventory=inventory)
     base = Target(name="localhost", accept_new=accept_new)
     found: dict[str, dict[str, Any]] = {}
+    silent: list[HostUnreachableError] = []
     wanted = frozenset(name.removeprefix("ansible_") for name in names)
     for host in read_inventory(request).hosts:
         way = connect(target_of(host.name, host.vars, default=base), blobs=lambda _digest: None)
         try:
             facts = way.helper().facts(wanted or None)
+        except HostUnreachableError as error:
+            silent.append(error)
+            continue
         finally:
             way.close()
         found[host.name] = {key: value for key, value in facts.items() if not wanted or key in wanted}
-    return found
+    return found, silent
 
 
 def _carry_out(request: Request, tell: Tell, arguments: list[str]) -> int:
@@ -107,6 +112,8 @@ def _carry_out(request: Request, tell: Tell, arguments: list[str]) -> int:
 def _reboot_here(state_dir: Path, arguments: list[str], ask: Any, tell: Tell) -> None:
     """Have the run gone on with after the boot, then ask for the reboot."""
     before = resuming.read(state_dir)
+    # After the boot nobody types a password, and root, who runs it then, needs none.
+    arguments = [word for word in arguments if word not in ASKING]
     resuming.write(state_dir, arguments, boots=before.boots if before else 0)
     if resuming.install_unit(state_dir):
         tell(Noted(text="rebooting this machine; the run goes on by itself: journalctl -fu rigd-resume"))
@@ -121,7 +128,7 @@ def _reboot_here(state_dir: Path, arguments: list[str], ask: Any, tell: Tell) ->
 
 def _forget(state_dir: Path, arguments: list[str]) -> None:
     marker = resuming.read(state_dir)
-    if marker is not None and list(marker.arguments) == arguments:
+    if marker is not None and list(marker.arguments) == [word for word in arguments if word not in ASKING]:
         resuming.clear(state_dir)
 
 
@@ -153,6 +160,8 @@ def _password(file: Path | None, *, ask: bool) -> str | None:
     if ask:
         import getpass  # noqa: PLC0415  (only on this path)
 
+        if not sys.stdin.isatty():
+            raise UsageError("--ask-become-pass needs a terminal", hint="give --become-password-file FILE")
         return getpass.getpass("sudo's password: ")
     given = file or (Path(os.environ[PASSWORD_VARIABLE]) if os.environ.get(PASSWORD_VARIABLE) else None)
     if given is None:

@@ -320,6 +320,15 @@ def test_a_box_without_python_is_a_sentence(stream, sentence):
         begin(Scene(stream))
 
 
+def test_an_interpreter_that_is_not_there_is_named():
+    target = Target(name="rig", python="/opt/py/python3", bootstrap=True)
+
+    with pytest.raises(NoPythonError, match="there is no '/opt/py/python3' there") as caught:
+        begin(Scene(Script(ENTERED, b"RIGD-HELPER NO-PYTHON\n")), target=target)
+
+    assert "ansible_python_interpreter" in str(caught.value.hint)
+
+
 def test_a_helper_that_ends_at_once_is_sent_anew():
     scene = Scene(Script(ENTERED, stderr="SyntaxError"), Script(ENTERED, None))
 
@@ -528,7 +537,7 @@ def test_a_wrong_login_is_a_sentence_with_what_to_try(serve, ssh_target):
     port = serve("password")
 
     with pytest.raises(
-        HostUnreachableError, match=r"cannot log in to 'rig' as ops@127\.0\.0\.1:\d+: it takes none"
+        HostUnreachableError, match=r"cannot log in to 'rig' as ops@127\.0\.0\.1:\d+: it takes neither"
     ) as caught:
         SshDoor(ssh_target(port, password="wrong"))
 
@@ -589,7 +598,7 @@ def test_a_reboot_is_over_when_another_boot_answers(monkeypatch):
             self.hello = {"boot_id": boot}
 
     monkeypatch.setattr(link, "helper", lambda _user=None: Answer(next(boots)))
-    monkeypatch.setattr(ssh.time, "sleep", lambda _s: None)
+    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
 
     assert link.wait_until_back(old_boot_id="old", deadline_s=60) == {"boot_id": "new"}
 
@@ -603,9 +612,22 @@ def test_a_wait_for_a_reboot_has_an_end(monkeypatch):
     monkeypatch.setattr(link, "helper", off)
     now_s = iter(range(0, 10_000, 10))
     monkeypatch.setattr(ssh.time, "monotonic", lambda: next(now_s))
-    monkeypatch.setattr(ssh.time, "sleep", lambda _s: None)
+    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
 
     with pytest.raises(HostUnreachableError, match="did not come back within 60 s: cannot reach 'rig'"):
+        link.wait_until_back(old_boot_id="old", deadline_s=60)
+
+
+def test_a_wait_for_a_reboot_ends_with_the_link(monkeypatch):
+    link = connect(Target(name="rig"), blobs=lambda _digest: None)
+
+    def closed_meanwhile(_user: str | None = None) -> Any:
+        link.close()
+        raise HostUnreachableError("cannot reach 'rig'", temporary=True)
+
+    monkeypatch.setattr(link, "helper", closed_meanwhile)
+
+    with pytest.raises(HostUnreachableError, match="no longer waited for"):
         link.wait_until_back(old_boot_id="old", deadline_s=60)
 
 

@@ -1,5 +1,6 @@
 """`rigd provision` and `rigd facts`: what they print, and their exit codes."""
 
+import io
 import json
 import os
 import subprocess
@@ -143,3 +144,24 @@ def test_become_password_comes_from_a_private_file(bench, rigd, tmp_path):
 
 def test_resume_without_a_waiting_run_says_so(rigd):
     assert "nothing to go on with" in rigd("provision", "resume").stderr
+
+
+def test_password_is_asked_at_a_terminal_alone(bench, rigd, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+
+    ran = rigd("provision", "apply", str(bench.playbook(TASKS)), "-K")
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--become-password-file" in ran.stderr
+
+
+def test_facts_of_a_host_that_answers_are_shown_beside_one_that_does_not(rigd, tmp_path):
+    (tmp_path / "hosts").write_text(
+        "here ansible_connection=local\ngone ansible_host=127.0.0.1 ansible_port=1\n"
+    )
+
+    ran = rigd("facts", "-i", str(tmp_path / "hosts"), "--fact", "kernel")
+
+    assert ran.returncode == 4
+    assert json.loads(ran.stdout) == {"here": {"kernel": os.uname().release}}
+    assert "cannot reach 'gone'" in ran.stderr

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rigd.provision.connection import packing
 from rigd.provision.connection.client import BlobSource, Helper, Stream
-from rigd.provision.connection.target import BecomeError, HostUnreachableError, Target
+from rigd.provision.connection.target import PYTHON, BecomeError, HostUnreachableError, Target
 from rigd.provision.target import frames
 
 START_DEADLINE_S = 60.0
@@ -104,7 +104,8 @@ def start_helper(door: Door, target: Target, user: str | None, *, blobs: BlobSou
     if isinstance(again, Helper):
         return again
     raise HostUnreachableError(
-        f"cannot start the helper on '{target.name}': {again.said or 'it ended at once'}"
+        f"cannot start the helper on '{target.name}': {again.said or 'it ended at once'}",
+        hint=f"may '{door.login}' run commands there? try: ssh {target.address or target.name} true",
     )
 
 
@@ -184,14 +185,20 @@ def _try(
     word = last.removeprefix(_WORD.decode()) if last.startswith(_WORD.decode()) else "".join(words[-1:])
     kind, _, version = word.partition(" ")
     if kind in ("NO-PYTHON", "OLD-PYTHON"):
-        what = (
-            f"Python is too old there ({version}, 3.10 is needed)" if version else "there is no Python there"
-        )
-        raise NoPythonError(
-            f"cannot start the helper on '{target.name}': {what}",
-            hint="let rigd install it with --bootstrap, or there: apt-get install python3",
-        )
+        raise _no_python(target, version)
     return _Refused(entered="ENTERED" in words, word=kind, said=last)
+
+
+def _no_python(target: Target, old: str) -> NoPythonError:
+    """Return what to tell of a host without a Python for the helper; `old`: the version of one that is there."""
+    hint = "let rigd install it with --bootstrap, or there: apt-get install python3"
+    what = "there is no Python there"
+    if target.python != PYTHON:
+        what = f"there is no '{target.python}' there"
+        hint = "check ansible_python_interpreter; without it rigd takes the box's python3"
+    if old:
+        what = f"Python is too old there ({old}, 3.10 is needed)"
+    return NoPythonError(f"cannot start the helper on '{target.name}': {what}", hint=hint)
 
 
 def _negotiate(stream: Stream, reader: frames.Reader) -> list[str]:

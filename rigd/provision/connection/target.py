@@ -8,6 +8,8 @@ from typing import Any
 from rigd.errors import RigdError, UnreachableError, UsageError
 
 CONNECT_TIMEOUT_S = 15.0
+PYTHON = "python3"
+"""Interpreter of the helper, by the box's PATH."""
 
 
 class HostUnreachableError(UnreachableError):
@@ -44,7 +46,7 @@ class Target:
     """An unknown host key is stored and trusted; one that has changed never is."""
     bootstrap: bool = False
     """Python may be installed where it is missing."""
-    python: str = "python3"
+    python: str = PYTHON
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     ssh_config: Path | None = None
     """Read instead of `~/.ssh/config` and the system's."""
@@ -76,7 +78,7 @@ def _path(text: Any) -> Path:
 
 def _python(text: Any) -> str:
     # `auto` and its kin are Ansible's search; ours is the PATH of the box.
-    return "python3" if str(text).startswith("auto") else str(text)
+    return PYTHON if str(text).startswith("auto") else str(text)
 
 
 _VARIABLES: Mapping[str, tuple[str, Any]] = {

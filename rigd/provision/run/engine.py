@@ -238,7 +238,7 @@ class Engine:
             host.state.out = True
             self._broke_off(host, failed(_unexpected(error)))
             if os.environ.get(DEBUG_VARIABLE):
-                traceback.print_exception(error)
+                traceback.print_tb(error.__traceback__)
 
     def _broke_off(self, host: HostPlay, result: Result) -> None:
         """Tell what ended a host's part of the run outside of any task."""

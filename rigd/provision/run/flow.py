@@ -3,12 +3,10 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rigd.provision.language.model import Task
 from rigd.provision.run.results import Result
 
-Value = TypeVar("Value")
 WAKE_S = 0.5
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from rigd.provision.run.selection import Selection
 
 FORKS = 10
-TASK_TIMEOUT_S = 3600.0
-"""Deadline of a task that names none: installing a driver with its modules takes a quarter of an hour."""
 
 
 @dataclass(frozen=True, kw_only=True)
