@@ -3,8 +3,6 @@
 import enum
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
-
 from rigd.rig.schema import AlertKind
 from rigd.supervise.state import Failure, State
 
@@ -140,7 +138,3 @@ class Message:
     level: Level
     title: str
     body: str
-
-
-ALERT_STATE = TypeAdapter(AlertState)
-"""Writes the state as JSON and reads it back."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from rigd.rig.schema import AlertKind, Alerts
 from rigd.supervise.alert_folding import NOTES_LIMIT, PROBLEMS_LIMIT
-from rigd.supervise.alert_state import ALERT_STATE, AlertState, Happening, Level, Message, Seen
+from rigd.supervise.alert_state import AlertState, Happening, Level, Message, Seen
 from rigd.supervise.alerts import fold
 from rigd.supervise.state import Failure, State
 
@@ -23,6 +24,7 @@ OOM = Failure(
     at_s=NOW_S,
 )
 UP = Seen()
+ALERT_STATE = TypeAdapter(AlertState)
 
 
 @dataclass
