@@ -1,4 +1,7 @@
-"""A run that is broken at a task boundary, in one of several ways, and gone on with until it comes to its end."""
+"""A run that is broken at a task boundary, in one of several ways, and gone on with until it comes to its end.
+
+The run is held (SIGSTOP) at the boundary while it is broken: else it would be over before the box or the link is.
+"""
 
 import contextlib
 import json
@@ -35,8 +38,8 @@ PLAYBOOK = """
     - {name: reload, listen: topic, shell: echo reload >> /srv/handlers}
     - {name: late, shell: echo late >> /srv/handlers}
 """
-BOUNDARIES = range(7)
-"""Before the first task, and after each of the six."""
+TASKS = 6
+AFTER_REBOOT = 4
 SOFT_REBOOT = """#!/bin/sh
 # To a run over ssh this is a reboot: its sessions die, what lay in /run is gone, the kernel names another boot.
 echo reboot >> /srv/reboots
@@ -58,6 +61,7 @@ class Story:
     """How it went: what the broken run ended with, the runs after it, and what is on the box."""
 
     broken: int
+    """The exit code; of a signal, less than 0."""
     rest: list[Ran]
     left: dict[str, str]
     rebooted: bool
@@ -65,6 +69,22 @@ class Story:
 
 
 Break = Callable[[Desk, SlowLink, subprocess.Popen[str]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One of the ways in which a run is broken."""
+
+    breaks: Break
+    first: int
+    """Boundary from which on there is something to break: 0 is before the first task, 1 after it."""
+    code: int
+    """What the broken run ends with; of a signal, less than 0."""
+
+    @property
+    def boundaries(self) -> range:
+        """Return the boundaries to break a run at."""
+        return range(self.first, TASKS + 1)
 
 
 def link_cut(_desk: Desk, link: SlowLink, _run: subprocess.Popen[str]) -> None:
@@ -82,6 +102,14 @@ def rigd_killed(_desk: Desk, _link: SlowLink, run: subprocess.Popen[str]) -> Non
 def power_cut(desk: Desk, _link: SlowLink, _run: subprocess.Popen[str]) -> None:
     desk.box.cut_power()
     desk.box.boot_again()
+
+
+WAYS = {
+    "link cut": Way(breaks=link_cut, first=0, code=4),
+    "helper killed": Way(breaks=helper_killed, first=1, code=4),
+    "rigd killed": Way(breaks=rigd_killed, first=0, code=-signal.SIGKILL),
+    "power cut": Way(breaks=power_cut, first=1, code=4),
+}
 
 
 def prepare(box: Box) -> None:
@@ -116,7 +144,9 @@ def _broken(desk: Desk, link: SlowLink, boundary: int, breaks: Break) -> int:
             if event["event"] == ("play" if boundary == 0 else "result"):
                 ended += event["event"] == "result"
                 if ended == boundary:
+                    run.send_signal(signal.SIGSTOP)
                     breaks(desk, link, run)
+                    run.send_signal(signal.SIGCONT)
                     break
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.communicate(timeout=90)

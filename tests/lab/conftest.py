@@ -1,7 +1,6 @@
 """Fixtures of the lab tests beside those of `tests/conftest.py`."""
 
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import install
 import pytest
-from box import Box, booted
+from box import Box, lab_box
 
 from rigd.provision.wheel import own_wheel
 
@@ -18,11 +17,7 @@ from rigd.provision.wheel import own_wheel
 def nspawn_box(need_parts) -> Iterator[Box]:
     """Boot a Debian with systemd and sshd of its own; give its ssh target, `run()` and `put()`."""
     need_parts("box")
-    lab = install.default_folder()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with booted(lab / "box", lab / "box_key", port) as box:
+    with lab_box() as box:
         yield box
 
 

@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import json
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 import install
 import yaml
-from box import booted
+from box import lab_box
 from desks import Desk, Ran
 
 POLL_S = 0.2
@@ -107,12 +106,9 @@ class Fresh(Desk):
 def fresh(part: str, *, user: str = "root", **variables: Any) -> Iterator[Fresh]:
     """Boot a copy of a part of the lab, and take it down afterwards."""
     lab = install.default_folder()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="rigd-desk-"))
     try:
-        with booted(lab / part, lab / "box_key", port) as box:
+        with lab_box(part) as box:
             # A disk that dpkg need not wait for after each file.
             box.put("/etc/dpkg/dpkg.cfg.d/lab", "force-unsafe-io\n")
             box.put("/etc/docker/daemon.json", FOREIGN)

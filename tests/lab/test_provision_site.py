@@ -2,12 +2,11 @@
 
 import concurrent.futures
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from box import BoxError
+from box import BoxError, free_port
 from desks import Ran
 from peers import ansible
 from provisioned import FOREIGN, PLAYBOOKS, RIG, Fresh, fresh
@@ -38,11 +37,8 @@ def site(request, need_parts, tmp_path_factory, own_wheel_kept) -> Iterator[Site
     """Apply the whole site twice to a bare box, and then only look."""
     part, user = request.param
     need_parts(part, "box", "wheels")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     rig = tmp_path_factory.mktemp("rig") / "rig.yaml"
-    rig.write_text(RIG.format(port=port))
+    rig.write_text(RIG.format(port=free_port()))
     with fresh(part, user=user, rigd_rig_file=str(rig), rigd_source=str(own_wheel_kept)) as desk:
         desk.box.run("mkdir -p /srv/models/double")
         yield Site(desk=desk, first=desk.do("site"), second=desk.do("site"), left=desk.foretell("site"))

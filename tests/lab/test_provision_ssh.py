@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 
 import install
 import pytest
-from box import Box, booted
+from box import Box, lab_box
 from slow_link import slow_link
 
 from rigd.provision.connection import client
@@ -65,11 +64,7 @@ class Ground:
 def users(request: pytest.FixtureRequest, need_parts: Callable[..., None]) -> Iterator[Box]:
     """Give a box of each release with users: sudo without a password, with one, and none."""
     need_parts(request.param, "box")
-    lab = install.default_folder()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with booted(lab / request.param, lab / "box_key", port) as box:
+    with lab_box(request.param) as box:
         box.run(USERS)
         yield box
 

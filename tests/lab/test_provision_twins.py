@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import socket
 import tarfile
 import tempfile
 import time
@@ -14,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import install
 import peers
 import pytest
 import small_archive
 import test_provision_files_like_ansible
 import yaml
-from box import Box, booted
+from box import Box, free_port, lab_box
 from desks import Desk, desk_of
 
 from rigd.provision.target import modules
@@ -130,19 +128,12 @@ def twins(need_parts: Callable[..., None], tmp_path_factory: pytest.TempPathFact
 @contextlib.contextmanager
 def box_with(archive: Path) -> Iterator[Box]:
     """Boot a twin with the small archive for its only source, and a server of its files."""
-    lab = install.default_folder()
-    with booted(lab / "twins", lab / "box_key", free_port()) as box:
+    with lab_box("twins") as box:
         shutil.copytree(archive, box.root / ARCHIVE.lstrip("/"))
         box.put("/etc/apt/sources.list", "# of the lab\n")
         box.put("/etc/apt/sources.list.d/small.list", f"deb [trusted=yes] file:{ARCHIVE} ./\n")
         box.run("apt-get -q update; mkdir -p /srv/other /srv/files; cp /srv/archive/Packages /srv/other")
         yield box
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def played(tool: Callable[[Desk, Path, bool], Results], desk: Desk) -> Side:
