@@ -14,6 +14,14 @@ from rigd.prefix.sequence import Comparison
 from rigd.prefix.watch import Row
 
 WATCH_HEAD = "time      prompt tokens  cached  rate  usual  running    KV"
+REFUSED: Mapping[int, str] = {
+    400: "the engine takes no such request; the client shows its words",
+    401: "give the client the engine's key",
+    404: "the engine has no model of this name, or does not speak this interface",
+    413: "the request is larger than the pass-through lets through",
+    502: "the engine did not answer; `rigd status` says why",
+}
+"""What is behind an error's number, where it says too little."""
 MOST_SHOWN = 40
 """Comparisons and findings that are printed; `--json` has all."""
 
@@ -107,13 +115,13 @@ def capture_text(
         f"the client {found.ended}"
     )
     for status, count in sorted(refused.items()):
-        yield f"  {count} answered with {status}" + (
-            ": give the client the engine's key" if status == 401 else ""  # noqa: PLR2004  (HTTP's own number)
-        )
+        yield f"  {count} answered with {status}" + (f": {REFUSED[status]}" if status in REFUSED else "")
     for reason, count in recorder.left_out.items():
         yield f"  {count} not kept: {reason}"
     for shared in found.shared:
         yield from _shared_text(shared, found, written.get(shared.name))
+    if not found.shared:
+        yield "  no prompt was answered, so nothing is known that can be warmed"
     if not written:
         return
     yield ""

@@ -13,6 +13,8 @@ class Cause(enum.StrEnum):
     """The later one is the earlier one and more: nothing is lost."""
     TAIL = "another question"
     """They differ from their last user message on: as it should be."""
+    KIND = "another kind of request"
+    """Their system texts have little in common: an agent and its titles, a coordinator and its subagents."""
     MOVING = "moving part"
     WHITE_SPACE = "white space"
     KEY_ORDER = "order of JSON keys"
@@ -27,12 +29,13 @@ class Cause(enum.StrEnum):
     SAME = "nothing differs"
 
 
-EXPECTED = (Cause.CONTINUES, Cause.TAIL, Cause.SAME)
+EXPECTED = (Cause.CONTINUES, Cause.TAIL, Cause.KIND, Cause.SAME)
 """Causes that are no fault of anybody."""
 
 ADVICE: Mapping[Cause, tuple[str, str]] = {
     Cause.CONTINUES: ("it only grows at its end", "nothing to do"),
     Cause.TAIL: ("only the conversation differs", "nothing to do"),
+    Cause.KIND: ("it has a system text of its own", "nothing to do"),
     Cause.SAME: ("they are the same", "nothing to do"),
     Cause.MOVING: (
         "a part of it is made anew each time",

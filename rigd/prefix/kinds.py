@@ -3,16 +3,19 @@
 A conversation sends its whole history with every turn; only its opening says what is shared with others.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rigd.prefix.pieces import as_text, pieces, tool_names
+from rigd.prefix.pieces import SYSTEM_ROLES, as_text, pieces, tool_names
 from rigd.prefix.sources import Recorded
 
 ALIKE = 0.5
 """Share of word triples, or of tools, that two requests of one kind have in common at least."""
+KEPT_TEXTS = 64
+"""System texts whose words are remembered: every turn of a conversation brings the same."""
 _WORDS = re.compile(r"\w+")
 _TRIPLE = 3
 
@@ -67,6 +70,11 @@ def continues(earlier: dict[str, Any], later: dict[str, Any]) -> bool:
     return 0 < len(first) < len(second) and second[: len(first)] == first
 
 
+def alike_systems(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether two requests have nearly the same system text, or none of them has any."""
+    return _overlap(_triples(_system(one)), _triples(_system(other))) >= ALIKE
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Signs:
     """What tells kinds apart."""
@@ -77,11 +85,8 @@ class _Signs:
 
     @staticmethod
     def of(body: dict[str, Any]) -> "_Signs":
-        system = "\n".join(piece.text for piece in pieces(body) if piece.role in ("system", "developer"))
-        words = _WORDS.findall(system)
-        triples = zip(*(words[at:] for at in range(_TRIPLE)), strict=False)
         return _Signs(
-            model=str(body.get("model")), tools=frozenset(tool_names(body)), words=frozenset(triples)
+            model=str(body.get("model")), tools=frozenset(tool_names(body)), words=_triples(_system(body))
         )
 
     def alike(self, other: "_Signs") -> bool:
@@ -90,6 +95,16 @@ class _Signs:
             and _overlap(self.tools, other.tools) >= ALIKE
             and _overlap(self.words, other.words) >= ALIKE
         )
+
+
+def _system(body: dict[str, Any]) -> str:
+    return "\n".join(piece.text for piece in pieces(body) if piece.role in SYSTEM_ROLES)
+
+
+@functools.lru_cache(maxsize=KEPT_TEXTS)
+def _triples(text: str) -> frozenset[tuple[str, ...]]:
+    words = _WORDS.findall(text)
+    return frozenset(zip(*(words[at:] for at in range(_TRIPLE)), strict=False))
 
 
 def _overlap(one: frozenset[Any], other: frozenset[Any]) -> float:

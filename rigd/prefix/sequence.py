@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rigd.prefix.causes import difference, no_difference
-from rigd.prefix.differences import Cause, Difference
+from rigd.prefix.differences import Cause, Difference, explained
 from rigd.prefix.hits import Cache, Rate, hit_tokens, seconds, shared_length
+from rigd.prefix.kinds import alike_systems
 from rigd.prefix.pieces import CHARACTERS_PER_TOKEN, about_tokens, as_text
 from rigd.prefix.sources import Recorded
 
@@ -91,16 +92,20 @@ def _against_earlier(
     prompt = prompts[index]
     by_engine = not isinstance(prompt, str)
     lengths = [shared_length(prompts[before], prompt) for before in range(index)]
-    nearest = max(range(index), key=lambda before: (lengths[before], before))
-    found = difference(recorded[nearest].body, recorded[index].body, tools_first=cache.tools_first)
-    if found.cause is Cause.SALT:
+    body = recorded[index].body
+    alike = [alike_systems(recorded[before].body, body) for before in range(index)]
+    nearest = max(range(index), key=lambda before: (alike[before], lengths[before], before))
+    found = difference(recorded[nearest].body, body, tools_first=cache.tools_first)
+    if not alike[nearest]:
+        found = explained(Cause.KIND, found.path, (found.earlier, found.later))
+    elif found.cause is Cause.SALT:
         lengths[nearest] = 0
     elif by_engine and lengths[nearest] == min(len(prompt), len(prompts[nearest])):
         found = no_difference()  # The template evens out what differs in the bodies.
     scale = 1 if by_engine else CHARACTERS_PER_TOKEN
     shared, length = lengths[nearest] // scale, len(prompt) // scale
     hit = hit_tokens(shared, length, cache)
-    characters = len(as_text(recorded[index].body)) if by_engine else len(prompt)
+    characters = len(as_text(body)) if by_engine else len(prompt)
     # The engine's tokens of this prompt say what a character of it comes to.
     again = min(length - shared, round(found.again * length / characters) if characters else 0)
     return Comparison(

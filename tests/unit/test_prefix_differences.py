@@ -264,3 +264,12 @@ def test_comparison_is_json_with_place_and_cost():
     assert document["counted_by"] == "text"
     assert document["difference"]["path"] == "messages[0].content"
     assert document["read_again_s"] is None
+
+
+def test_an_agent_is_no_continuation_of_its_own_titles():
+    title = {"model": "m", "messages": [{"role": "system", "content": "You write titles of three words."}]}
+
+    found = compare(recorded(title, body(), title, body(RULES, "Another.")), {}, Cache(), None)
+
+    assert [one.difference.cause for one in found] == [Cause.KIND, Cause.SAME, Cause.TAIL]
+    assert [one.earlier for one in found] == ["0.json", "0.json", "1.json"]
