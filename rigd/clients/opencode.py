@@ -1,8 +1,12 @@
 """OpenCode's file, and Kilo's, which comes from it: a provider for each channel, as timeouts are a provider's.
 
 `limit.input` is the channel's context, `limit.context` that and the answer, `limit.output` what a request asks for.
+The client looks at these only after an answer, so a plugin beside the file holds each prompt against its channel:
+what is too long is summed up, or refused, before the engine sees it.
 """
 
+import json
+from importlib import resources
 from typing import Any
 
 from rigd.clients.plan import KeyKind, KeyRef, Plan
@@ -37,7 +41,22 @@ def _files(plan: Plan, client: str, names: tuple[str, ...]) -> tuple[ClientFile,
         Setting(path=path, value=f"{provider}/{plan.model}", rule=Rule.CHOICE, ours=ours)
         for path, provider in picks
     ]
-    return (ClientFile(names=names, form=Form.JSONC, settings=tuple(settings)),)
+    file = ClientFile(names=names, form=Form.JSONC, settings=tuple(settings))
+    return (
+        file,
+        ClientFile(names=(f"plugin/rigd-{plan.rig}.js",), form=Form.WHOLE, text=_guard(plan, client)),
+    )
+
+
+def _guard(plan: Plan, client: str) -> str:
+    """Return the plugin: both clients load what lies in the folder `plugin` beside their file."""
+    providers = json.dumps([endpoint.provider for endpoint in plan.endpoints])
+    head = (
+        f"// Prompts that are longer than their channel of '{plan.rig}' do not leave this client. Made by\n"
+        f"// `rigd clients {client}`; the next run writes it anew.\n"
+    )
+    code = resources.files("rigd.clients").joinpath("opencode_guard.js").read_text("utf-8")
+    return f"{head}const PROVIDERS = {providers}\n\n{code}"
 
 
 def _providers(plan: Plan) -> list[Setting]:

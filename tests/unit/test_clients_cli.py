@@ -57,6 +57,15 @@ def test_opencode_is_told_each_channels_limits_under_its_own_keys(capsys):
     assert document["agents"]["general"] == "coder"
 
 
+@pytest.mark.parametrize("client", ["opencode", "kilo"])
+def test_a_guard_beside_the_file_knows_the_channels_and_no_limit_of_its_own(capsys, client):
+    guard = told(capsys, client)[0]["files"][1]
+
+    assert guard["path"] == "plugin/rigd-rig-a.js"
+    assert 'const PROVIDERS = ["rig-a-primary", "rig-a-coder", "rig-a-utility"]\n' in guard["text"]
+    assert "200000" not in guard["text"]
+
+
 @pytest.mark.parametrize(("rate", "waits_s"), [(1000, 400), (928, 440), (100, 4000), (100_000, 300)], ids=str)
 def test_timeouts_are_above_the_worst_cold_prefill_of_the_channel(capsys, rate, waits_s):
     _, text = told(capsys, "opencode", "--rate", rate)
@@ -163,7 +172,7 @@ def test_a_file_that_is_there_keeps_comments_and_choices_and_gets_a_backup(capsy
     path.write_text(MINE)
     path.chmod(0o640)
 
-    [file] = written(capsys, "opencode", tmp_path)["files"]
+    file, _ = written(capsys, "opencode", tmp_path)["files"]
     again = written(capsys, "opencode", tmp_path)
 
     text = path.read_text()
