@@ -155,6 +155,14 @@ def test_ansible_runs_the_playbook_to_the_same_end(wall, need_parts):
     need_parts("peers", "collections")
     inventory = wall.inventory(wall.box.port)
     more = [*wall.given(), "-e", "ansible_python_interpreter=/usr/bin/python3"]
+    before = wall.rules()
+    astray = peers.ansible(
+        PLAYBOOKS / "firewall.yml", inventory, wall.folder, *more, "-e", "firewall_ssh_port=2222"
+    )
+    assert astray.code != 0
+    assert "set firewall_ssh_port to 22" in astray.tasks[-1][1]["msg"]
+    assert wall.rules() == before
+
     first = peers.ansible(PLAYBOOKS / "firewall.yml", inventory, wall.folder, *more)
     second = peers.ansible(PLAYBOOKS / "firewall.yml", inventory, wall.folder, *more)
 
