@@ -29,7 +29,7 @@ def test_rescue_sees_what_failed_and_the_play_goes_on(bench):
     )
 
     assert (found.code, found.counts) == (0, {"ok": 3, "rescued": 1})
-    assert found.messages() == ["breaks 1", "tidy", False]
+    assert found.messages() == ["breaks 1", "tidy", True]
 
 
 def test_always_runs_when_rescue_fails_too(bench):

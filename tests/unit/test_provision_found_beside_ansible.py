@@ -204,3 +204,90 @@ def test_inner_defaults_of_a_module_replace_outer_ones(bench: Bench) -> None:
     )
 
     assert found.messages() == [[True, False]]
+
+
+def test_facts_that_one_host_sets_for_all_are_there_on_all(bench: Bench) -> None:
+    bench.write("more.yml", "included: file\n")
+    bench.playbook(
+        """
+        - {name: set, set_fact: {chosen: "{{ inventory_hostname }}"}, run_once: true}
+        - {name: include, include_vars: more.yml, run_once: true}
+        - debug: {msg: "{{ chosen }} {{ included }}"}
+        """
+    )
+
+    assert bench.run(hosts=("one", "two")).messages() == ["one file", "one file"]
+
+
+def test_set_fact_answers_with_its_facts_and_leaves_out_what_is_omitted(bench: Bench) -> None:
+    found = bench.play(
+        """
+        - {name: set, set_fact: {kept: 1, gone: "{{ nowhere | default(omit) }}"}, register: told}
+        - debug: {msg: "{{ told.ansible_facts }} {{ gone is defined }}"}
+        - {set_fact: {kept: 2, cacheable: true}}
+        - debug: {msg: "{{ ansible_facts.kept }}"}
+        - {name: nothing, set_fact: {gone: "{{ omit }}"}, ignore_errors: true}
+        - debug: {msg: "{{ nowhere | default(omit) }}"}
+        """
+    )
+
+    assert found.messages() == ["{'kept': 1} False", 2, "Hello world!"]
+    assert "sets no variable" in found.ended("nothing").result["msg"]
+
+
+def test_what_failed_is_known_after_the_rescue(bench: Bench) -> None:
+    found = bench.play(
+        """
+        - block: [{name: broken, command: "false"}]
+          rescue: [{debug: {msg: rescue}}]
+          always: [{debug: {msg: "{{ ansible_failed_task.name }}"}}]
+        - debug: {msg: "{{ ansible_failed_result.rc }}"}
+        """
+    )
+
+    assert found.messages() == ["rescue", "broken", 1]
+
+
+def test_imported_playbook_is_where_its_plays_look(bench: Bench) -> None:
+    bench.write("files/name", "outer")
+    bench.write("inner/files/name", "inner")
+    bench.write("inner/more.yml", '- debug: {msg: "{{ playbook_dir | basename }}"}\n')
+    bench.write(
+        "inner/site.yml",
+        """
+        - hosts: all
+          tasks:
+            - import_tasks: "{{ playbook_dir }}/more.yml"
+            - debug: {msg: "{{ lookup('file', 'name') }}"}
+        """,
+    )
+
+    found = bench.run(bench.write("site.yml", "- import_playbook: inner/site.yml\n"))
+
+    assert found.messages() == ["inner", "inner"]
+
+
+def test_content_that_is_no_text_is_written_as_ansible_writes_it(bench: Bench) -> None:
+    bench.play(
+        """
+        - {copy: {content: "{{ true }}", dest: "{{ here }}/flag"}}
+        - {copy: {content: {a: [1, true]}, dest: "{{ here }}/mapping"}}
+        """
+    )
+
+    assert (bench.folder / "flag").read_text() == "True"
+    assert (bench.folder / "mapping").read_text() == '{"a": [1, true]}'
+
+
+def test_file_of_variables_with_another_ending_is_no_accident(bench: Bench) -> None:
+    bench.write("more/a.yml", "a: 1\n")
+    bench.write("more/b.txt", "b: 1\n")
+    found = bench.play(
+        """
+        - {name: strict, include_vars: {dir: more}, ignore_errors: true}
+        - {name: loose, include_vars: {dir: more, ignore_unknown_extensions: true}}
+        """
+    )
+
+    assert found.counts == {"ok": 2, "ignored": 1}
+    assert "b.txt' ends in none of .json, .yaml, .yml" in found.ended("strict").result["msg"]

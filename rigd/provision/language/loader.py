@@ -24,7 +24,7 @@ class Loader:
         self, folder: Path, *, extra_vars: Mapping[str, Any] | None = None, roles_path: tuple[Path, ...] = ()
     ) -> None:
         """`folder` is the playbook's."""
-        self.folder = folder
+        self.folder = self.playbook_dir = folder
         self.roles_path = roles_path
         self.extra_vars = dict(extra_vars or {})
         self.faults: list[Fault] = []
@@ -140,7 +140,7 @@ class Loader:
             return None
         if not is_template(value):
             return value
-        layers = Layers(play=known, extra=self.extra_vars, magic={"playbook_dir": str(self.folder)})
+        layers = Layers(play=known, extra=self.extra_vars, magic={"playbook_dir": str(self.playbook_dir)})
         try:
             return str(render(value, Variables(layers)))
         except TemplateError as error:

@@ -218,6 +218,11 @@ class Play:
     port: int | None = None
     tags: frozenset[str] = frozenset()
 
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the playbook that the play stands in, which may have been imported."""
+        return self.place.file.parent
+
 
 @dataclass(frozen=True, kw_only=True)
 class Playbook:

@@ -1,5 +1,6 @@
 """Plays, and the playbooks that they import."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,17 @@ def _imported(loader: Loader, keys: YamlMap, key: str, scope: Scope) -> tuple[Pl
     name = loader.static(keys[key], place, {})
     if name is None:
         return ()
-    path = keys.file.parent / name
+    path = Path(os.path.normpath(keys.file.parent / name))
     if not path.is_file():
         known = [found.name for found in keys.file.parent.glob("*.y*ml")]
         loader.fault(place, f"there is no playbook '{name}'{nearest(name, known)}")
         return ()
     below = inside(loader, scope, keys)
     below = replace(below, file=path, folder=path.parent, depth=scope.depth + 1)
-    return read_plays(loader, path, below)
+    outer, loader.playbook_dir = loader.playbook_dir, path.parent
+    found = read_plays(loader, path, below)
+    loader.playbook_dir = outer
+    return found
 
 
 def _play(loader: Loader, keys: YamlMap, scope: Scope) -> Play:

@@ -3,6 +3,7 @@
 How to add one: its arguments go into `language/actions.py`, what it does here, into `ACTIONS`.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from rigd.provision.language.model import Expression, Included
 from rigd.provision.run import results
 from rigd.provision.run.events import Progress
 from rigd.provision.run.play import HostPlay
-from rigd.provision.run.prepare import Item, Prepared
+from rigd.provision.run.prepare import Item, Prepared, truth
 from rigd.provision.run.reboot import reboot
 from rigd.provision.run.results import Result
 
@@ -24,13 +25,14 @@ Action = Callable[[HostPlay, Prepared, Item], Result]
 DEFAULT_EXTENSIONS = ("yaml", "yml", "json")
 
 
-def _debug(_host: HostPlay, _prepared: Prepared, item: Item) -> Result:
+def _debug(_host: HostPlay, prepared: Prepared, item: Item) -> Result:
     arguments = item.arguments
     if int(item.scope.value(arguments.get("verbosity") or 0)) > 0:
         return results.skipped("Verbosity threshold not met.")
     name = arguments.get("var")
     if name is None:
-        text = item.scope.value(arguments.get("msg", "Hello world!"))
+        given = {key: value for key, value in arguments.items() if key == "msg"}
+        text = item.scope.arguments(given, prepared.task.argument_places).get("msg", "Hello world!")
         return results.done(msg=text, shown={"msg": text})
     name = str(item.scope.value(name)) if "{{" in str(name) else str(name)
     try:
@@ -40,17 +42,19 @@ def _debug(_host: HostPlay, _prepared: Prepared, item: Item) -> Result:
     return results.done(**{name: value}, shown={name: value})
 
 
-def _set_fact(host: HostPlay, _prepared: Prepared, item: Item) -> Result:
-    facts: dict[str, Any] = {}
-    for raw, value in item.arguments.items():
-        name = str(item.scope.value(raw))
-        if name == "cacheable":
-            continue
+def _set_fact(host: HostPlay, prepared: Prepared, item: Item) -> Result:
+    named = {str(item.scope.value(raw)): value for raw, value in item.arguments.items()}
+    cached = truth(item.scope.value(named.pop("cacheable", False)))
+    facts = item.scope.arguments(named, prepared.task.argument_places)
+    if not facts:
+        raise UsageError("set_fact sets no variable: write name: value")
+    for name in facts:
         if not name.isidentifier():
             raise UsageError(f"set_fact: '{name}' is no name of a variable: letters, digits and underscores")
-        facts[name] = item.scope.value(value)
     host.set_facts(facts)
-    return results.done(ansible_facts_set=facts)
+    if cached:
+        host.learn(facts)
+    return results.done(ansible_facts=facts)
 
 
 def _assert(_host: HostPlay, prepared: Prepared, item: Item) -> Result:
@@ -129,7 +133,7 @@ def _include_vars(host: HostPlay, prepared: Prepared, item: Item) -> Result:
     if arguments["name"]:
         found = {str(arguments["name"]): found}
     host.include_vars(found)
-    return results.done(ansible_included_var_files=[str(path) for path in paths])
+    return results.done(ansible_facts=found, ansible_included_var_files=[str(path) for path in paths])
 
 
 def _vars_below(host: HostPlay, prepared: Prepared, arguments: Mapping[str, Any]) -> list[Path]:
@@ -144,15 +148,17 @@ def _vars_below(host: HostPlay, prepared: Prepared, arguments: Mapping[str, Any]
         path
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and path.suffix in extensions
         and not any(fnmatchcase(path.name, pattern) for pattern in ignored)
+        and (not matching or re.search(str(matching), path.name))
         and (not depth or len(path.relative_to(folder).parts) <= depth)
     ]
-    if matching:
-        import re  # noqa: PLC0415  (seldom)
-
-        found = [path for path in found if re.search(str(matching), path.name)]
-    return found
+    other = [path for path in found if path.suffix not in extensions]
+    if other and not arguments["ignore_unknown_extensions"]:
+        names = ", ".join(sorted(extensions))
+        raise UsageError(
+            f"include_vars: '{other[0]}' ends in none of {names} (ignore_unknown_extensions passes it)"
+        )
+    return [path for path in found if path not in other]
 
 
 # --- the box itself ---

@@ -63,8 +63,8 @@ def _copy(arguments: Arguments, find: Find, _render: Render, diff: bool) -> File
 
 
 def _as_text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
+    if not isinstance(content, (dict, list)):
+        return str(content)
     import json  # noqa: PLC0415  (seldom)
 
     return json.dumps(content)

@@ -202,15 +202,11 @@ class HostPlay:
             "ansible_failed_result": registered(failed.result),
         }
 
-    def rescued(self) -> None:
-        """Forget what failed: it is mended."""
-        self.state.known.special.clear()
-
     # --- files of the controller ---
 
     def find(self, task: Task, name: str, kind: str) -> Path | None:
         """Return where a file that the task names lies, None if nowhere."""
-        return find_file(name, kind, task, self.run.scopes.folder)
+        return find_file(name, kind, task, self._play.folder)
 
     def files_for(
         self, task: Task, scope: Scope, arguments: Mapping[str, Any], *, diff: bool

@@ -13,7 +13,6 @@ from rigd.provision.connection.target import VARIABLES
 from rigd.provision.language.inventory import LOCAL, implicit
 from rigd.provision.language.load import load_vars_file
 from rigd.provision.language.model import Expression, Inventory, Place, Play, Playbook, Task
-from rigd.provision.language.search import find_file
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.prepare import NotYetKnownError, Scope
 from rigd.provision.templating import files, render
@@ -52,7 +51,7 @@ class Known:
     """Results, and what `set_fact` set."""
     included: dict[str, Any] = field(default_factory=dict)
     special: dict[str, Any] = field(default_factory=dict)
-    """`ansible_failed_task` and `ansible_failed_result` while a rescue section runs."""
+    """`ansible_failed_task` and `ansible_failed_result`: what failed last and was, or is being, mended."""
     unforetold: set[str] = field(default_factory=set)
     """Registered names whose result check mode could not know."""
 
@@ -194,7 +193,7 @@ class Scopes:
     """Makes scopes for all hosts of a run."""
 
     def __init__(self, playbook: Playbook, inventory: Inventory, options: RunOptions) -> None:
-        self.folder = playbook.path.parent
+        self._folder = playbook.path.parent
         self._inventory = inventory
         self._hosts = {host.name: host for host in inventory.hosts}
         self._options = options
@@ -279,7 +278,11 @@ class Scopes:
             {"template_path": str(path), "template_host": "", "template_destpath": options.get("dest")}
         )
         return files.render_file(
-            text, own.variables, name=str(path), folders=(path.parent, self.folder), options=options
+            text,
+            own.variables,
+            name=str(path),
+            folders=(path.parent, Path(own.variables["playbook_dir"])),
+            options=options,
         )
 
     def connection(self, host: "HostPlay", name: str) -> dict[str, Any]:
@@ -318,12 +321,7 @@ class Scopes:
             results=_Results(known.registered, unknown),
             magic=Plain({**self._magic, **self._own_magic(host, unknown), **layers.magic, **known.special}),
         )
-        return Variables(layers, self._search(task))
-
-    def _search(self, task: Task | None) -> Callable[[str, str], Path | None] | None:
-        if task is None:
-            return None
-        return lambda name, kind: find_file(name, kind, task, self.folder)
+        return Variables(layers, None if task is None else lambda name, kind: host.find(task, name, kind))
 
     def _files_of(self, host: "HostPlay") -> list[Mapping[str, Any]]:
         found = self._vars_files.get(host.name)
@@ -343,7 +341,7 @@ class Scopes:
     def _common_magic(self) -> Plain:
         options = self._options
         return Plain(
-            playbook_dir=str(self.folder),
+            playbook_dir=str(self._folder),
             ansible_check_mode=options.check,
             ansible_diff_mode=options.diff,
             ansible_verbosity=0,
@@ -368,6 +366,7 @@ class Scopes:
         there = [name for name, other in self._present.items() if not other.state.out]
         roles = list(dict.fromkeys(role.name for role in host.public_roles))
         return {
+            "playbook_dir": str(host.play.folder),
             "inventory_hostname": own.name,
             "inventory_hostname_short": own.name.partition(".")[0],
             "group_names": [group for group in own.groups if group != "all"],

@@ -102,8 +102,13 @@ class TaskRunner:
         task = prepared.task
         if task.register:
             self._host.register(task.register, results.registered(result), unknown=_unknown(result))
-        if facts := _facts_of(result):
-            self._host.learn(facts)
+        keep = {"set_fact": self._host.set_facts, "include_vars": self._host.include_vars}.get(
+            short(task), self._host.learn
+        )
+        # Also what another host has learned for this one (`run_once`).
+        for each in (result, *(result.get("results", ()) if prepared.looped else ())):
+            if isinstance(facts := each.get("ansible_facts"), Mapping):
+                keep(facts)
         outcome = _outcome(result)
         ignored = self._ignored(task, outcome)
         changed = bool(result.get("changed"))
@@ -296,8 +301,3 @@ def _outcome(result: Result) -> Outcome:
 
 def _unknown(result: Result) -> bool:
     return bool(result.get("unknown"))
-
-
-def _facts_of(result: Result) -> Mapping[str, Any]:
-    facts = result.get("ansible_facts")
-    return facts if isinstance(facts, Mapping) else {}

@@ -98,7 +98,6 @@ class Walker:
                 self._host.failed_in_block(failed)
                 self._ahead.forget()
                 self._nodes(flattened(block.rescue, selection))
-                self._host.rescued()
         except TaskFailed:
             self._nodes(flattened(block.always, selection))
             raise
