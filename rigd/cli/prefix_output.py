@@ -20,6 +20,7 @@ REFUSED: Mapping[int, str] = {
     404: "the engine has no model of this name, or does not speak this interface",
     413: "the request is larger than the pass-through lets through",
     502: "the engine did not answer; `rigd status` says why",
+    503: "more at once than the pass-through lets through",
 }
 """What is behind an error's number, where it says too little."""
 MOST_SHOWN = 40

@@ -58,6 +58,7 @@ class PassThrough:
             full = RefusedError(
                 503, f"{self.under_way} requests are under way already, which is the limit here", retry_s=2
             )
+            watchers.answered(full.status)
             await _refuse(send, full)
             watchers.ended(End.REFUSED)
             return
@@ -101,6 +102,7 @@ class PassThrough:
             answer = await self._open(scope, inbox)
         except RefusedError as error:
             inbox.answered = True
+            watchers.answered(error.status)
             await _refuse(send, error)
             return End.REFUSED
         try:

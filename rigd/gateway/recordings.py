@@ -46,7 +46,7 @@ def new_recording(client: str, *, now_s: float) -> Path:
     folder = base()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
-        folder.mkdir(mode=MODE_FOLDER, parents=True, exist_ok=True)
+        _make_private(folder)
         folder.chmod(MODE_FOLDER)
         for number in range(1, 100):
             made = folder / (f"{stamp}-{client}" if number == 1 else f"{stamp}-{client}-{number}")
@@ -82,7 +82,7 @@ def write_prefix(path: Path, body: dict[str, object], *, replace: bool) -> str:
     """
     content = _as_file(body)
     try:
-        path.parent.mkdir(mode=MODE_FOLDER, parents=True, exist_ok=True)
+        _make_private(path.parent)
         old = path.read_bytes() if path.exists() else None
         if old == content:
             return "unchanged"
@@ -115,6 +115,12 @@ def forget() -> Forgotten:
     except OSError as error:
         raise RecordingError(f"cannot delete the recordings in '{folder}'", hint=f"rm -r {folder}") from error
     return Forgotten(recordings=len(recordings), files=len(files), size_bytes=size)
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder and those above it that are missing; `parents=True` would leave these open to all."""
+    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        missing.mkdir(mode=MODE_FOLDER, exist_ok=True)
 
 
 def _as_file(body: dict[str, object]) -> bytes:

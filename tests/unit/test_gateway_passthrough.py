@@ -211,6 +211,15 @@ async def test_engine_that_is_not_there_is_502_with_a_sentence(free_port):
     assert f"127.0.0.1:{free_port} does not answer" in said(got)["message"]
 
 
+async def test_those_who_watch_hear_of_what_is_answered_here(free_port):
+    notes = Notes()
+    async with through(f"http://127.0.0.1:{free_port}", QUICK, notes) as client:
+        await client.get("/v1/models")
+
+    assert notes.seen == [("path", "/v1/models"), ("answered", 502)]
+    assert notes.end is End.REFUSED
+
+
 async def test_engine_that_says_nothing_is_504_after_the_silence_limit():
     async def script(call):
         await call.body()

@@ -195,14 +195,14 @@ def test_state_folder_that_cannot_be_written_is_told(state_dirs, monkeypatch):
 
 
 def test_prefix_that_is_there_is_not_overwritten_unless_asked(tmp_path):
-    path = tmp_path / "new/agents.json"
+    path = tmp_path / "much/new/agents.json"
 
     assert write_prefix(path, {"a": 1}, replace=False) == "written"
     assert write_prefix(path, {"a": 1}, replace=False) == "unchanged"
     with pytest.raises(RecordingError, match="another prefix is there"):
         write_prefix(path, {"a": 2}, replace=False)
     assert json.loads(path.read_text()) == {"a": 1}
-    assert mode(path) == 0o600
+    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (0o600, 0o700, 0o700)
 
     halves = {"text": json.loads('"\\ud83d cut"')}
     write_prefix(path.with_name("halves.json"), halves, replace=False)
