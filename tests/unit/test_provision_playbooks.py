@@ -81,6 +81,32 @@ def test_every_task_has_a_name(playbook):
     assert [str(node.place) for node in queue if not node.name] == []
 
 
+COMMANDS = (
+    "ansible.builtin.command",
+    "ansible.builtin.shell",
+    "ansible.builtin.raw",
+    "ansible.builtin.script",
+)
+
+
+@pytest.mark.parametrize(
+    "path", [*SMALL, *sorted((PLAYBOOKS / "tasks").glob("*.yml"))], ids=lambda path: path.stem
+)
+def test_every_command_says_when_it_changes_something(path):
+    queue, silent = [*yaml.safe_load(path.read_text())], []
+    for node in queue:
+        queue += [
+            one for key in ("tasks", "handlers", "block", "rescue", "always") for one in node.get(key, ())
+        ]
+        used = next((key for key in COMMANDS if key in node), None)
+        inner = node.get(used) if used and isinstance(node[used], dict) else {}
+        said = {"changed_when", *({"creates", "removes"} & {*inner, *node.get("args", {})})} & {*node, *inner}
+        if used and not said:
+            silent.append(node["name"])
+
+    assert silent == []
+
+
 @pytest.mark.parametrize("playbook", SMALL, ids=lambda path: path.stem)
 def test_each_says_at_its_top_what_it_does_and_which_variables_it_takes(playbook):
     text = source(playbook)
