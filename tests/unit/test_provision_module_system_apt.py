@@ -76,6 +76,7 @@ def test_what_only_others_brought_is_noted_as_wanted(tmp_path, monkeypatch):
     states.write_text(
         "Package: curl\nArchitecture: amd64\nAuto-Installed: 1\n\n"
         "Package: vim\nArchitecture: amd64\nAuto-Installed: 0\n\n"
+        "Package: docs\nArchitecture: amd64\nAuto-Installed: 1\n\n"
     )
     monkeypatch.setattr(dpkg, "EXTENDED_STATES", states)
     box, changes = planned(name=["curl", "vim"], record={"apt-mark manual": ""})
@@ -83,6 +84,9 @@ def test_what_only_others_brought_is_noted_as_wanted(tmp_path, monkeypatch):
     assert [(change.what, change.counts) for change in changes] == [
         ("note that curl is wanted for itself, not for what brought it", False)
     ]
+    # As apt notes it, a package for all architectures is one for the box's own.
+    known = dpkg._parse("docs\tall\tii \t1.0\n")
+    assert dpkg.automatic(known, ["docs", "none"]) == ["docs"]
     arguments = filled(apt.MODULE, name=["curl", "vim"])
     apt.apply(arguments, apt.probe(arguments, box), changes, box)
     assert box.ran[-1] == "apt-mark manual curl"

@@ -68,11 +68,12 @@ def automatic(known: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> l
         text = EXTENDED_STATES.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    noted = set()
+    noted: set[tuple[str, str]] = set()
     for stanza in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
         if fields.get("Auto-Installed") == "1":
-            noted.add((fields.get("Package"), fields.get("Architecture")))
+            # One for all architectures stands there under the box's own.
+            noted |= {(fields["Package"], fields.get("Architecture", "")), (fields["Package"], "all")}
     return sorted(
         name for name in set(names)
         if installed(known, name) and (known[name]["name"], known[name]["architecture"]) in noted
