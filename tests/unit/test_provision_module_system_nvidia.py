@@ -46,6 +46,7 @@ def box_facts(distribution="ubuntu", *, available=ARCHIVE_580, **more):
         pytest.param(box_facts(), Wish(cuda="12.2"), "archive", 580, id="the-newest-of-the-archive"),
         pytest.param(box_facts("debian", available=VENDOR), Wish(), "nvidia", 580, id="debian-vendor"),
         pytest.param(box_facts("debian", available=VENDOR), Wish(cuda="13.1"), "nvidia", 590, id="debian-newer-cuda"),
+        pytest.param(box_facts("debian", available=VENDOR), Wish(cuda="13.2"), "nvidia", 595, id="debian-cuda-13-2"),
         pytest.param(box_facts("debian", available=()), Wish(), "nvidia", 580, id="debian-repository-not-there-yet"),
         pytest.param(box_facts("debian", secure_boot=True), Wish(), "stop", None, id="debian-secure-boot"),
         pytest.param(box_facts("debian"), Wish(source="archive"), "stop", None, id="debian-archive-too-old"),

@@ -9,6 +9,7 @@ import yaml
 
 from rigd.provision.language.load import load_playbook
 from rigd.provision.language.model import Block
+from rigd.provision.templating.environment import compiled, run
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 SITE = PLAYBOOKS / "site.yml"
@@ -141,6 +142,17 @@ def test_only_rigd_runs_what_only_rigd_knows():
         for name in re.findall(r"include_tasks: tasks/(rigd_\w+)\.yml", path.read_text()):
             after = path.read_text().partition(f"tasks/{name}.yml")[2][:200]
             assert "rigd_version is defined" in after, (path, name)
+
+
+@pytest.mark.parametrize(
+    ("release", "key"),
+    [("bookworm", "3bf863cc"), ("noble", "3bf863cc"), ("trixie", "8793F200"), ("resolute", "60DF8A40")],
+)
+def test_the_driver_s_repository_has_the_key_of_its_release(release, key):
+    (play,) = yaml.safe_load((PLAYBOOKS / "driver.yml").read_text())
+    wanted = run(compiled(play["vars"]["nvidia_key"]), {"ansible_facts": {"distribution_release": release}})
+
+    assert wanted == key
 
 
 def table() -> str:

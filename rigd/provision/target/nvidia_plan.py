@@ -10,7 +10,8 @@ from typing import Any
 
 from rigd.provision.target.contract import ModuleError
 
-CUDA_BRANCHES = {"12.2": 535, "12.4": 550, "12.6": 560, "12.8": 570, "12.9": 575, "13.0": 580, "13.1": 590}
+CUDA_BRANCHES = {"12.2": 535, "12.4": 550, "12.6": 560, "12.8": 570, "12.9": 575, "13.0": 580, "13.1": 590,
+                 "13.2": 595, "13.3": 610}  # fmt: skip
 """The first branch whose driver runs a container's CUDA; GeForce cards have no forward compatibility beyond it."""
 
 ARCHIVE, VENDOR, STOP = "archive", "nvidia", "stop"
