@@ -2,8 +2,6 @@
 
 import os
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +9,7 @@ import typer
 from rigd import paths
 from rigd.cli import options
 from rigd.cli.console import print_json, print_table, print_text, say, tell
+from rigd.cli.provision_options import Accept, Host, Inventory, Lines, Quiet, taken_by
 from rigd.errors import ExitCode
 
 app = typer.Typer(
@@ -18,151 +17,45 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-PlaybookArgument = Annotated[Path, typer.Argument(metavar="PLAYBOOK", help="An Ansible playbook.")]
-HostOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host",
-        metavar="[USER@]BOX[:PORT]",
-        help="Host to work on, more than once for several. Default: this machine.",
-    ),
-]
-InventoryOption = Annotated[
-    Path | None, typer.Option("--inventory", "-i", metavar="FILE", help="Ansible inventory, INI or YAML.")
-]
-ExtraOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--extra-vars",
-        "-e",
-        metavar="K=V|@FILE",
-        help="Variables that outrank all others. Secrets belong in a @FILE.",
-    ),
-]
-TagsOption = Annotated[
-    list[str] | None, typer.Option("--tags", "-t", help="Only what carries one of these tags.")
-]
-SkipTagsOption = Annotated[
-    list[str] | None, typer.Option("--skip-tags", help="Leave out what carries one of these tags.")
-]
-LimitOption = Annotated[
-    str | None, typer.Option("--limit", "-l", metavar="PATTERN", help="Only these of the hosts.")
-]
-StartOption = Annotated[
-    str | None, typer.Option("--start-at-task", metavar="NAME", help="Leave out the tasks before this one.")
-]
-DiffOption = Annotated[bool, typer.Option("--diff", "-D", help="Show what differs, line by line.")]
-BecomeOption = Annotated[
-    bool, typer.Option("--become", "-b", help="Run tasks as root unless they say otherwise.")
-]
-BecomeUserOption = Annotated[str | None, typer.Option("--become-user", help="Run them as this user instead.")]
-PasswordFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--become-password-file",
-        metavar="FILE",
-        help="File with sudo's password (or RIGD_BECOME_PASSWORD_FILE).",
-    ),
-]
-AskOption = Annotated[bool, typer.Option("--ask-become-pass", "-K", help="Ask for sudo's password.")]
-AcceptOption = Annotated[
-    bool,
-    typer.Option(
-        "--accept-new",
-        help="Trust and store the key of a host that is not known yet; never one that changed.",
-    ),
-]
-BootstrapOption = Annotated[
-    bool, typer.Option("--bootstrap/--no-bootstrap", help="Install Python on a host that has none.")
-]
-ForksOption = Annotated[int, typer.Option("--forks", "-f", min=1, max=100, help="Hosts at once.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only what changes or fails.")]
-RolesOption = Annotated[
-    list[Path] | None,
-    typer.Option("--roles-path", metavar="FOLDER", help="Further folder to look for roles in."),
-]
-FreshOption = Annotated[
-    bool, typer.Option("--fresh", help="Start anew instead of going on with a run that was broken off.")
-]
-LinesOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object a line; the last is the recap.")
-]
 
-
-@app.command(
-    epilog=options.examples(
-        "rigd provision apply playbooks/site.yml --host me@box",
-        "rigd provision apply playbooks/site.yml --inventory hosts.ini --limit rigs --diff",
-    )
-)
-def apply(
-    playbook: PlaybookArgument,
-    *,
-    host: HostOption = None,
-    inventory: InventoryOption = None,
-    extra_vars: ExtraOption = None,
-    tags: TagsOption = None,
-    skip_tags: SkipTagsOption = None,
-    limit: LimitOption = None,
-    start_at_task: StartOption = None,
-    diff: DiffOption = False,
-    become: BecomeOption = False,
-    become_user: BecomeUserOption = None,
-    become_password_file: PasswordFileOption = None,
-    ask_become_pass: AskOption = False,
-    accept_new: AcceptOption = False,
-    bootstrap: BootstrapOption = True,
-    forks: ForksOption = 10,
-    roles_path: RolesOption = None,
-    fresh: FreshOption = False,
-    quiet: QuietOption = False,
-    as_json: LinesOption = False,
-) -> int:
+def apply(**given: Any) -> int:
     """Bring hosts to the state that a playbook describes.
 
     A run that was broken off goes on: handlers that were owed run, a reboot is asked once. Exits with 1 when a task
     failed, 3 when this machine reboots first and the run goes on after the boot, 4 when a host does not answer.
     """
-    return _run(locals(), check=False)
+    from rigd.cli.provision_run import run  # noqa: PLC0415  (only on this path)
+
+    return run(given, check=False)
 
 
-@app.command(
-    epilog=options.examples(
-        "rigd provision check playbooks/site.yml",
-        "rigd provision check playbooks/site.yml --host me@box --diff",
-    )
-)
-def check(
-    playbook: PlaybookArgument,
-    *,
-    host: HostOption = None,
-    inventory: InventoryOption = None,
-    extra_vars: ExtraOption = None,
-    tags: TagsOption = None,
-    skip_tags: SkipTagsOption = None,
-    limit: LimitOption = None,
-    start_at_task: StartOption = None,
-    diff: DiffOption = False,
-    become: BecomeOption = False,
-    become_user: BecomeUserOption = None,
-    become_password_file: PasswordFileOption = None,
-    ask_become_pass: AskOption = False,
-    accept_new: AcceptOption = False,
-    forks: ForksOption = 10,
-    roles_path: RolesOption = None,
-    quiet: QuietOption = False,
-    as_json: LinesOption = False,
-) -> int:
+def check(**given: Any) -> int:
     """Say what a run would change, and change nothing.
 
     Exits with 0 when all is as the playbook says, 3 when something would change, 1 when a task failed, 4 when a host
     does not answer.
     """
-    return _run(locals(), check=True)
+    from rigd.cli.provision_run import run  # noqa: PLC0415  (only on this path)
+
+    return run(given, check=True)
+
+
+app.command(
+    epilog=options.examples(
+        "rigd provision apply playbooks/site.yml --host me@box",
+        "rigd provision apply playbooks/site.yml --inventory hosts.ini --limit rigs --diff",
+    )
+)(taken_by(apply, check=False))
+app.command(
+    epilog=options.examples(
+        "rigd provision check playbooks/site.yml",
+        "rigd provision check playbooks/site.yml --host me@box --diff",
+    )
+)(taken_by(check, check=True))
 
 
 @app.command(epilog=options.examples("rigd provision resume"))
-def resume(*, quiet: QuietOption = False, as_json: LinesOption = False) -> int:
+def resume(*, quiet: Quiet = False, as_json: Lines = False) -> int:
     """Go on with a run that rebooted this machine; `rigd-resume.service` calls it after the boot."""
     from rigd.cli.provision_run import resume as go_on  # noqa: PLC0415  (only on this path)
 
@@ -273,10 +166,10 @@ def left_out(*, as_json: options.Json = False) -> int:
 
 
 def facts(
-    host: HostOption = None,
+    host: Host = None,
     *,
-    inventory: InventoryOption = None,
-    accept_new: AcceptOption = False,
+    inventory: Inventory = None,
+    accept_new: Accept = False,
     name: Annotated[
         list[str] | None, typer.Option("--fact", help="Only this fact, more than once for several.")
     ] = None,
@@ -301,9 +194,3 @@ def _journals() -> Any:
     from rigd.provision.run.journal import Runs  # noqa: PLC0415  (only on this path)
 
     return Runs(paths.provision_dir(os.environ))
-
-
-def _run(given: Mapping[str, Any], *, check: bool) -> int:
-    from rigd.cli.provision_run import run  # noqa: PLC0415  (only on this path)
-
-    return run(given, check=check)

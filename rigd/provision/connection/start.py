@@ -105,7 +105,7 @@ def start_helper(door: Door, target: Target, user: str | None, *, blobs: BlobSou
         return again
     raise HostUnreachableError(
         f"cannot start the helper on '{target.name}': {again.said or 'it ended at once'}",
-        hint=f"may '{door.login}' run commands there? try: ssh {target.address or target.name} true",
+        hint=f"may '{door.login}' run commands there? try: ssh {door.login}@{target.address or target.name} true",
     )
 
 

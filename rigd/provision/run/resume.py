@@ -50,11 +50,7 @@ def boot_id() -> str:
 def read(state_dir: Path) -> Marker | None:
     """Return what is to be gone on with, None if nothing is."""
     path = state_dir / MARKER
-    if (
-        os.geteuid() == 0
-        and state_dir.exists()
-        and (state_dir.stat().st_uid or state_dir.stat().st_mode & 0o022)
-    ):
+    if os.geteuid() == 0 and path.exists() and (state_dir.stat().st_uid or state_dir.stat().st_mode & 0o022):
         raise UsageError(
             f"root goes on with nothing from '{state_dir}': others may write there",
             hint=f"chown root: {state_dir} && chmod go-w {state_dir}, or leave RIGD_STATE_DIR out",
