@@ -110,6 +110,21 @@ def only_task(path):
         ),
         pytest.param("debug: {msg: x, msg: y}", (3, 15), "there twice, first on line 3", id="twice"),
         pytest.param("debug: {msg: !vault x}", (3, 15), "(!vault) are left out", id="vault"),
+        pytest.param(
+            "copy: [src=a, dest=b]", (3, 7), "takes a mapping of arguments, and here is a list", id="list"
+        ),
+        pytest.param("shell: 'echo ${#x}'", (3, 7), "{# begins a comment: write {{ '{#' }}", id="comment"),
+        pytest.param("debug: {msg: x}\nwhen: a = 1", (4, 7), "to compare, write `==`", id="one-equals-sign"),
+        pytest.param(
+            "debug: {msg: x}\nenvironment: PATH", (4, 7), "takes a mapping, or a list", id="environment"
+        ),
+        pytest.param("debug: {msg: x}\nretries: three", (4, 7), "and here is 'three'", id="shown"),
+        pytest.param(
+            "include_tasks: {file: '{{ f }}', apply: '{{ x }}'}",
+            (3, 7),
+            "`apply` takes a mapping",
+            id="apply",
+        ),
         pytest.param("rescue: []", (3, 7), "belong to a `block`", id="rescue-alone"),
         pytest.param("assert: {that: 'x = 1'}", (3, 15), "'that': the expression", id="that"),
         pytest.param("{{ module }}: {}", (3, 7), "needs quotes around it", id="brace"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rigd.errors import explain
 from rigd.provision.language.source import Unsafe
 from rigd.provision.templating.files import render_file
 from rigd.provision.templating.render import expression, holds, render
@@ -111,6 +112,16 @@ def test_an_undefined_name_is_told_with_who_wanted_it():
 def test_a_missing_key_is_told_with_the_nearest():
     with pytest.raises(UndefinedVariableError, match="a mapping has no 'prot'; did you mean 'port'"):
         render("{{ service.prot }}", variables(service={"port": 1}))
+
+
+def test_errors_of_templates_name_nothing_of_the_program():
+    with pytest.raises(TemplateError) as caught:
+        render("{{ d.some.more }}", variables(d={"same": 1}))
+    with pytest.raises(TemplateError) as other:
+        render("{{ 'a' | b64decode(1, 2, 3, 4) }}", variables())
+
+    assert explain(caught.value).endswith("a mapping has no 'some'; did you mean 'same'?")
+    assert "`b64decode` is given other arguments than it takes" in explain(other.value)
 
 
 def test_omitted_values_are_left_out():

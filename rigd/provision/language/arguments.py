@@ -11,7 +11,7 @@ from typing import Any
 
 from rigd.errors import UsageError
 from rigd.provision.language.actions import Signature, find_signature
-from rigd.provision.language.faults import nearest
+from rigd.provision.language.faults import kind_of, nearest
 from rigd.provision.language.freeform import key_values
 from rigd.provision.language.keywords import is_template
 from rigd.provision.language.source import Octal
@@ -185,16 +185,11 @@ def _shown(value: Any, argument: Argument) -> str:
     return "something else" if argument.secret else repr(value)[:_SHOWN]
 
 
-def _kind(value: Any) -> str:
-    kinds = ((bool, "a boolean"), (dict, "a mapping"), (list, "a list"), (str, "text"), (int, "a number"))
-    return next((word for kind, word in kinds if isinstance(value, kind)), type(value).__name__)
-
-
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, (dict, list)):
-        raise _WrongError(f"takes text, and here is {_kind(value)}")
+        raise _WrongError(f"takes text, and here is {kind_of(value)}")
     return str(value)
 
 
@@ -206,7 +201,7 @@ def _boolean(value: Any) -> bool:
         return True
     if text in _FALSE or text == "0.0":
         return False
-    raise _WrongError(f"takes true or false, and here is {_kind(value)} that is neither")
+    raise _WrongError(f"takes true or false, and here is {kind_of(value)} that is neither")
 
 
 def _integer(value: Any) -> int:
@@ -219,7 +214,7 @@ def _integer(value: Any) -> int:
     except ValueError:
         number = None
     if number is None or not number.is_integer():
-        raise _WrongError(f"takes a whole number, and here is {_kind(value)} that is none")
+        raise _WrongError(f"takes a whole number, and here is {kind_of(value)} that is none")
     return int(number)
 
 
@@ -229,7 +224,7 @@ def _float(value: Any) -> float:
             return float(value)
     except ValueError:
         pass
-    raise _WrongError(f"takes a number, and here is {_kind(value)} that is none")
+    raise _WrongError(f"takes a number, and here is {kind_of(value)} that is none")
 
 
 def _mode(value: Any) -> str:
@@ -271,7 +266,7 @@ def _mapping(value: Any) -> dict[Any, Any]:
             found = None if rest else found
         if isinstance(found, dict):
             return found
-    raise _WrongError(f"takes a mapping, and here is {_kind(value)}")
+    raise _WrongError(f"takes a mapping, and here is {kind_of(value)}")
 
 
 _CONVERSIONS: Mapping[Kind, Callable[[Any], Any]] = {

@@ -7,7 +7,7 @@ from typing import Any
 from rigd.provision.language import keywords, left_out
 from rigd.provision.language.actions import BUILTIN, Signature, find_signature, known_names
 from rigd.provision.language.arguments import faults_in
-from rigd.provision.language.faults import nearest
+from rigd.provision.language.faults import kind_of, nearest
 from rigd.provision.language.freeform import free_text, key_values
 from rigd.provision.language.keywords import unknown_keyword
 from rigd.provision.language.loader import Loader, as_mapping
@@ -52,8 +52,10 @@ def called(loader: Loader, keys: YamlMap, scope: Scope) -> Called | None:
             return None
         return Called(name=name, left_out=reason)
     args = as_mapping(keys.get("args"), keys.file)
-    arguments, places = _arguments(loader, signature, raw, place, args)
-    return Called(name=signature.names[0], signature=signature, arguments=arguments, places=places)
+    found = _arguments(loader, signature, raw, place, args)
+    if found is None:
+        return None
+    return Called(name=signature.names[0], signature=signature, arguments=found[0], places=found[1])
 
 
 def _module_key(loader: Loader, keys: YamlMap, scope: Scope) -> str | None:
@@ -95,7 +97,8 @@ def _named_by_action(raw: Any) -> tuple[str | None, Any]:
 
 def _arguments(
     loader: Loader, signature: Signature, raw: Any, place: Place, args: YamlMap
-) -> tuple[dict[str, Any], dict[str, Place]]:
+) -> tuple[dict[str, Any], dict[str, Place]] | None:
+    name = signature.names[0]
     found: dict[str, Any] = {key: args[key] for key in args}
     places = {key: args.place_of(key) for key in args}
     if isinstance(raw, YamlMap):
@@ -109,14 +112,15 @@ def _arguments(
             found[signature.free_form] = text
             places[signature.free_form] = place
         elif text:
-            name = signature.names[0]
             sentence = f"'{text}' is no argument of {name}: its arguments are a mapping, or name=value"
             loader.fault(place, sentence)
+            return None
     elif isinstance(raw, (bool, int, float)) and signature.free_form:
         found[signature.free_form] = str(raw)
         places[signature.free_form] = place
     elif raw is not None:
-        loader.fault(place, f"{signature.names[0]} takes a mapping of arguments, and here is something else")
+        loader.fault(place, f"{name} takes a mapping of arguments, and here is {kind_of(raw)}")
+        return None
     return found, places
 
 

@@ -1,7 +1,7 @@
 """What is wrong with the files of a playbook: a place and a sentence each, all of them told at once."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,22 @@ def shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, for a person: "a mapping", "text", ..."""
+    return next((word for kind, word in _KINDS if isinstance(value, kind)), type(value).__name__)
+
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (type(None), "nothing (null)"),
+    (bool, "a boolean"),
+    (Mapping, "a mapping"),
+    (list, "a list"),
+    (str, "text"),
+    (int, "a number"),
+    (float, "a number"),
+)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

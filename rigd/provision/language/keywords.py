@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rigd.provision.language import left_out
-from rigd.provision.language.faults import nearest
+from rigd.provision.language.faults import kind_of, nearest
 
 
 class Takes(enum.Enum):
@@ -13,12 +13,12 @@ class Takes(enum.Enum):
 
     TEXT = "text"
     TEXTS = "text or a list of texts"
-    NAME = "the name of a variable"
+    NAME = "the name of a variable (letters, digits and _)"
     FLAG = "true or false (or a template of one)"
     NUMBER = "a number (or a template of one)"
     CONDITIONS = "an expression, true, false, or a list of them"
     MAPPING = "a mapping"
-    MAPPINGS = "a mapping, or a list of mappings"
+    MAPPINGS = "a mapping, or a list of mappings (or templates of them)"
     LIST = "a list"
     TASKS = "a list of tasks"
     ANY = "anything"
@@ -31,7 +31,7 @@ _INHERITED: dict[str, Takes] = {
     "check_mode": Takes.FLAG,
     "collections": Takes.TEXTS,
     "diff": Takes.FLAG,
-    "environment": Takes.ANY,
+    "environment": Takes.MAPPINGS,
     "ignore_errors": Takes.FLAG,
     "ignore_unreachable": Takes.FLAG,
     "module_defaults": Takes.MAPPING,
@@ -131,18 +131,12 @@ def wrong_value(key: str, value: Any, takes: Takes) -> str | None:
         return None
     if value is None:
         return f"'{key}' is empty; it takes {takes.value}"
-    kind = next((word for kind, word in _KINDS if isinstance(value, kind)), type(value).__name__)
-    return f"'{key}' takes {takes.value}, and here is {kind}"
+    told = f"'{value}'" if isinstance(value, str) and takes in _SHOWN else kind_of(value)
+    return f"'{key}' takes {takes.value}, and here is {told}"
 
 
-_KINDS: tuple[tuple[type, str], ...] = (
-    (bool, "a boolean"),
-    (dict, "a mapping"),
-    (list, "a list"),
-    (str, "text"),
-    (int, "a number"),
-    (float, "a number"),
-)
+_SHOWN = frozenset({Takes.NAME, Takes.FLAG, Takes.NUMBER})
+"""Where the text itself is what is wrong."""
 
 
 def _fits(value: Any, takes: Takes) -> bool:
@@ -182,7 +176,8 @@ _TESTS: Mapping[Takes, Callable[[Any], bool]] = {
     ),
     Takes.MAPPING: lambda value: isinstance(value, dict),
     Takes.MAPPINGS: lambda value: all(
-        isinstance(item, dict) for item in (value if isinstance(value, list) else [value])
+        isinstance(item, dict) or is_template(item)
+        for item in (value if isinstance(value, list) else [value])
     ),
     Takes.LIST: lambda value: isinstance(value, list),
     Takes.TASKS: lambda value: isinstance(value, list),

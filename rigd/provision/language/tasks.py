@@ -262,5 +262,5 @@ def _note_notified(loader: Loader, keys: YamlMap) -> None:
         loader.notified.extend(
             Expression(value=str(name), place=value.place_of(index)) for index, name in enumerate(value)
         )
-    elif value is not None:
+    elif isinstance(value, str):
         loader.notified.append(Expression(value=str(value), place=keys.place_of("notify")))

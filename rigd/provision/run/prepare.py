@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from rigd.errors import RigdError, UsageError
 from rigd.provision.language.actions import find_action
 from rigd.provision.language.arguments import check_arguments
+from rigd.provision.language.faults import kind_of
 from rigd.provision.language.model import Expression, Loop, Place, Task
 from rigd.provision.run.calls import Call
 from rigd.provision.run.detached import detached
@@ -264,6 +265,8 @@ class Preparer:
         for raw in task.environment:
             value = scope.value(raw)
             for one in value if isinstance(value, list) else [value]:
+                if one and not isinstance(one, Mapping):
+                    raise UsageError(f"'environment' takes a mapping, and here is {kind_of(one)}")
                 if one:
                     found |= {str(key): "" if text is None else str(text) for key, text in one.items()}
         return found

@@ -5,6 +5,7 @@ itself, since YAML has read the escapes already; in conditions and in files of t
 """
 
 import functools
+import inspect
 import re
 from collections import ChainMap
 from collections.abc import (
@@ -183,10 +184,26 @@ def wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 if isinstance(value, Missing):
                     return value
         plain = [settled(value) if isinstance(value, (dict, list, tuple)) else value for value in arguments]
-        found = function(*plain, **named)
+        try:
+            found = function(*plain, **named)
+        except TypeError:
+            _check_call(name, function, plain, named)
+            raise
         return list(found) if isinstance(found, _ITERATORS) else found
 
     return call
+
+
+def _check_call(
+    name: str, function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]
+) -> None:
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except TypeError as error:
+        raise TypeError(f"`{name}` is given other arguments than it takes: {error}") from None
+    except ValueError:
+        # One of Python's own functions that do not tell what they take.
+        return
 
 
 def register(table: MutableMapping[str, Any], functions: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import pass_environment
 from jinja2.filters import do_unique
 
+from rigd.provision.language.faults import kind_of
 from rigd.provision.templating.filters_text import FilterError
 from rigd.provision.templating.values import settled
 
@@ -53,7 +54,7 @@ def _merged(
 
 def _dict2items(value: Any, key_name: str = "key", value_name: str = "value") -> list[dict[str, Any]]:
     if not isinstance(value, Mapping):
-        raise FilterError(f"`dict2items` takes a mapping, and here is {type(value).__name__}")
+        raise FilterError(f"`dict2items` takes a mapping, and here is {kind_of(value)}")
     return [{key_name: key, value_name: below} for key, below in value.items()]
 
 
@@ -168,7 +169,7 @@ def _unique(
 
 def _lists(value: Any) -> list[Any]:
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-        raise FilterError(f"a list is needed, and here is {type(value).__name__}")
+        raise FilterError(f"a list is needed, and here is {kind_of(value)}")
     return list(value)
 
 

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import unquote_plus, urlsplit
 
+from rigd.provision.language.faults import kind_of
 from rigd.provision.templating.values import Missing, MissingError
 
 _TRUE = frozenset({"yes", "on", "true", "1"})
@@ -193,7 +194,7 @@ def _yaml_documents(value: str) -> Iterator[Any]:
 
 def _split(value: Any, separator: str | None = None, most: int = -1) -> list[str]:
     if isinstance(value, (list, dict)):
-        raise FilterError(f"`split` takes text, and here is {type(value).__name__}")
+        raise FilterError(f"`split` takes text, and here is {kind_of(value)}")
     return text(value).split(separator, most)
 
 

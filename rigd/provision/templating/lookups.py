@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import pass_context
 from jinja2.runtime import Context
 
+from rigd.provision.language.faults import kind_of
 from rigd.provision.language.freeform import key_values
 from rigd.provision.templating.environment import OWNER
 from rigd.provision.templating.filters_data import FILTERS as DATA
@@ -33,18 +34,11 @@ def loop_items(style: str, items: Any, variables: Any) -> list[Any]:
     if style == "loop":
         if not isinstance(items, list):
             raise FilterError(
-                f"`loop` takes a list, and here is {_kind(items)}; try `| list` or `| dict2items`"
+                f"`loop` takes a list, and here is {kind_of(items)}; try `| list` or `| dict2items`"
             )
         return items
     terms = items if isinstance(items, list) else [items]
     return LOOKUPS[style](terms, variables)
-
-
-def _kind(value: Any) -> str:
-    kinds = ((dict, "a mapping"), (str, "text"), (int, "a number"), (float, "a number"))
-    return (
-        "nothing" if value is None else next((word for kind, word in kinds if isinstance(value, kind)), "?")
-    )
 
 
 def _path(name: Any, kind: str, variables: Any) -> Path:

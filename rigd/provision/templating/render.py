@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError
 
-from rigd.provision.language.faults import nearest
+from rigd.provision.language.faults import kind_of, nearest
 from rigd.provision.language.model import Expression, Place
 from rigd.provision.templating import environment
 from rigd.provision.templating.values import OMIT, Missing, MissingError, final
@@ -52,7 +52,7 @@ def holds(condition: Any, variables: Variables, *, place: Place | None = None, s
     found = expression(condition, variables, place=place, secret=secret)
     if isinstance(found, bool):
         return found
-    shown = _type(found) if secret else _typed(found)
+    shown = kind_of(found) if secret else _typed(found)
     hint = "compare it (`x == 'y'`, `x | length > 0`), or convert it with `| bool`"
     raise TemplateError(
         f"{_at(place)}the condition '{condition}' gives {shown}, not true or false", hint=hint
@@ -100,13 +100,9 @@ def _undefined(missing: Missing, variables: Variables) -> str:
     name = missing.wanted
     if name is not None:
         return f"'{name}' is undefined{nearest(name, variables)}{via}"
-    if missing.has_owner:
-        owner = missing.owner
-        kinds = ((Mapping, "a mapping"), (list, "a list"), (str, "text"), (int, "a number"))
-        kind = next((word for kind, word in kinds if isinstance(owner, kind)), type(owner).__name__)
-        keys = [str(key) for key in owner] if isinstance(owner, Mapping) else []
-        return f"{kind} has no '{missing.key}'{nearest(str(missing.key), keys)}{via}"
-    return missing.sentence + via
+    owner = missing.owner
+    keys = [str(key) for key in owner] if isinstance(owner, Mapping) else []
+    return f"{missing.sentence}{nearest(str(missing.key), keys)}{via}"
 
 
 def _at(place: Place | None) -> str:
@@ -119,15 +115,8 @@ def _short(value: Any) -> str:
     return f"'{text}'" if len(text) <= _SHOWN else f"'{text[:_SHOWN]}...'"
 
 
-def _type(value: Any) -> str:
-    if value is None:
-        return "nothing (null)"
-    kinds = ((str, "text"), (dict, "a mapping"), (list, "a list"), (int, "a number"), (float, "a number"))
-    return next((word for kind, word in kinds if isinstance(value, kind)), type(value).__name__)
-
-
 def _typed(value: Any) -> str:
-    return _type(value) if value is None else f"{_type(value)} ({_short(repr(value))[1:-1]})"
+    return kind_of(value) if value is None else f"{kind_of(value)} ({_short(repr(value))[1:-1]})"
 
 
 __all__ = ["OMIT", "expression", "first_false", "holds", "render"]

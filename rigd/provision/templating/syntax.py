@@ -20,6 +20,8 @@ _ADVICE = (
     ("unexpected char '&'", "; write `and`"),
     ("unexpected char '|'", "; write `or`"),
     ("unexpected end of template", "; is a closing }} or %} missing?"),
+    ("end of comment tag", "; {# begins a comment: write {{ '{#' }} for these two letters"),
+    ("more text than one expression", "; to compare, write `==`; to join conditions, `and` or `or`"),
 )
 
 

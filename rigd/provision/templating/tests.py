@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rigd.provision.language.faults import kind_of
 from rigd.provision.templating.filters_text import FilterError, text
 
 
 def _result(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise FilterError(
-            f"the test '{name}' is about a registered result, and here is {type(value).__name__}"
-        )
+        raise FilterError(f"the test '{name}' is about a registered result, and here is {kind_of(value)}")
     return value
 
 

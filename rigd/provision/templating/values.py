@@ -12,6 +12,8 @@ from jinja2.exceptions import UndefinedError
 from jinja2.runtime import StrictUndefined
 from jinja2.utils import missing
 
+from rigd.provision.language.faults import kind_of
+
 MOST_DEPTH = 100
 
 
@@ -54,6 +56,8 @@ class Missing(StrictUndefined):
     @property
     def sentence(self) -> str:
         """What is undefined, for a person."""
+        if self._undefined_hint is None and self.has_owner:
+            return f"{kind_of(self.owner)} has no '{self.key}'"
         return self._undefined_hint or self._undefined_message
 
     @property
