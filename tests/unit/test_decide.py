@@ -270,12 +270,13 @@ def test_stop_that_the_runtime_refused_is_tried_again():
     assert again.actions[0].failure == failure()
 
 
-def test_end_of_a_job_no_longer_in_hand_is_ignored():
-    ready = status(State.READY)
+@pytest.mark.parametrize("state", [State.READY, State.WARMING, State.STARTING], ids=str)
+def test_end_of_a_job_no_longer_in_hand_is_ignored(state):
+    now = status(state)
 
-    decision = decide(ready, finished(LaunchDone(ref=OTHER), job=1), POLICY, now_s=NOW_S)
+    decision = decide(now, finished(LaunchDone(ref=OTHER), job=1), POLICY, now_s=NOW_S)
 
-    assert decision.status == ready
+    assert (decision.status, decision.actions) == (now, ())
 
 
 def test_warming_done_is_ready():

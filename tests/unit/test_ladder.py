@@ -324,6 +324,17 @@ def test_death_that_comes_back_every_hour_is_not_restarted_for_ever():
     assert turned == [0, 0, 0, 1, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("lived_s", "state"), [(30, State.FAILED), (400, State.BACKOFF)], ids=["soon-after-ready", "long-after"]
+)
+def test_crash_soon_after_ready_counts_as_a_failed_start(lived_s, state):
+    """What cannot be helped ends a start for good; an engine that had served is worth another one."""
+    died = failure("worker_died", retry_helps=False)
+    now = status(State.STOPPING, ready_s=NOW_S - lived_s, launched_s=NOW_S - lived_s - 30)
+
+    assert cleaned_up(now, died).status.state is state
+
+
 ENGINE_IN_DOCKER = Engine(
     runtime="docker",
     version="0.32.0",
