@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rigd.provision.language.arguments import check_arguments
-from rigd.provision.target import attributes, engine, guarded
+from rigd.provision.target import attributes, engine, fstab, guarded
 
 
 def run(
@@ -151,7 +151,7 @@ def test_home_of_who_works_here_is_kept(tmp_path, monkeypatch):
 
 
 def test_mount_points_and_what_holds_them_are_kept():
-    inside = next(point for point in guarded.mount_points() if point.count("/") > 1)
+    inside = next(mount["path"] for mount in fstab.mounted() if mount["path"].count("/") > 1)
 
     assert guarded.why_kept(inside) is not None
     assert guarded.why_kept(str(Path(inside).parent)) is not None

@@ -6,6 +6,8 @@ import pwd
 from pathlib import Path
 from typing import Any
 
+from rigd.provision.target import attributes
+
 SHADOW = Path("/etc/shadow")
 DAY_S = 86400
 EXPIRES = 7
@@ -22,7 +24,7 @@ def find(name: str) -> dict[str, Any] | None:
         "name": entry.pw_name,
         "uid": entry.pw_uid,
         "gid": entry.pw_gid,
-        "group": group_name(entry.pw_gid),
+        "group": attributes.group_name(entry.pw_gid),
         "comment": entry.pw_gecos,
         "home": entry.pw_dir,
         "shell": entry.pw_shell,
@@ -31,14 +33,6 @@ def find(name: str) -> dict[str, Any] | None:
                          if name in group.gr_mem and group.gr_gid != entry.pw_gid),
         **_secret_entry(name),
     }  # fmt: skip
-
-
-def group_name(gid: int) -> str:
-    """Return a group's name, or its number as text where it has none."""
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
 
 
 def group_id(group: str) -> int | None:

@@ -1,11 +1,14 @@
-"""Small files of /proc, /sys and /etc: their text, or nothing."""
+"""Files of /proc, /sys and /etc, and logs: their text, or nothing."""
+
+MOST_CHARACTERS = 16 << 20
+"""A file is a small one, or the log of a build."""
 
 
 def text_of(path: str) -> str:
     """Return a small file's text without the white space around it; empty where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 20).strip()
+            return file.read(MOST_CHARACTERS).strip()
     except OSError:
         return ""
 

@@ -3,6 +3,7 @@
 import os
 import pwd
 
+from rigd.provision.target import fstab
 from rigd.provision.target.contract import ModuleError
 
 KEPT = frozenset(
@@ -42,7 +43,7 @@ def why_kept(path: str) -> "str | None":
         return f"'{path}' belongs to the system: rigd never removes it"
     if os.path.islink(place) or not os.path.isdir(place):
         return None
-    points = mount_points()
+    points = [mount["path"] for mount in fstab.mounted()]
     if place in points or os.path.ismount(place):
         return f"'{path}' is a mount point: unmount it first (state: unmounted of the mount module)"
     inside = [point for point in points if point.startswith(place.rstrip("/") + "/")]
@@ -89,16 +90,3 @@ def _status(pid: int) -> "dict[str, str]":
 
 def _names(uids: "set[int]") -> "set[str]":
     return {entry.pw_name for entry in pwd.getpwall() if entry.pw_uid in uids}
-
-
-def mount_points() -> "list[str]":
-    """Return where file systems are mounted."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-            return [_unescaped(line.split()[4]) for line in table]
-    except OSError:
-        return []
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")

@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any
 
-from rigd.provision.target import dpkg
+from rigd.provision.target import dpkg, facts_files
 from rigd.provision.target.contract import Box
 from rigd.provision.target.questions import ask
 
@@ -21,16 +21,7 @@ PACKAGES = ("*nvidia*", "libcuda1", "cuda-drivers*")
 
 def os_release() -> dict[str, str]:
     """Return the fields of /etc/os-release."""
-    return {name: value.strip().strip('"') for line in _read(OS_RELEASE).splitlines() if "=" in line
-            for name, value in [line.split("=", 1)]}  # fmt: skip
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return facts_files.assignments_of(OS_RELEASE)
 
 
 def cards(box: Box) -> list[dict[str, str]]:
@@ -51,7 +42,8 @@ def cards(box: Box) -> list[dict[str, str]]:
 def loaded_version() -> str:
     """Return the version of the driver in the running kernel, "" where none is loaded."""
     match = re.search(
-        r"(?:Kernel Module(?: for \S+)?|NVRM version:.*?)\s+(\d+\.\d+(?:\.\d+)?)", _read(PROC_VERSION)
+        r"(?:Kernel Module(?: for \S+)?|NVRM version:.*?)\s+(\d+\.\d+(?:\.\d+)?)",
+        facts_files.text_of(PROC_VERSION),
     )
     return match[1] if match else ""
 
@@ -200,6 +192,6 @@ def build_log_tail() -> str:
     if not logs:
         return ""
     latest = max(logs, key=os.path.getmtime)
-    lines = [line for line in _read(latest).splitlines() if line.strip()]
+    lines = [line for line in facts_files.lines_of(latest) if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return f"{latest}:\n" + "\n".join((errors or lines)[-6:])

@@ -47,6 +47,27 @@ def write_file(path: str, content: bytes, *, mode: int | None) -> None:
         _remove(temporary)
 
 
+def put_link(path: str, target: str) -> None:
+    """Make `path` a symbolic link, in one step: never a moment without what was there."""
+    fresh = _fresh(path)
+    os.symlink(target, fresh)
+    os.replace(fresh, path)
+
+
+def put_hard_link(path: str, source: str) -> None:
+    """Make `path` another name of a file, in one step."""
+    fresh = _fresh(path)
+    os.link(source, fresh)
+    os.replace(fresh, path)
+    _remove(fresh)  # It stays where both were names of the same file already.
+
+
+def _fresh(path: str) -> str:
+    fresh = f"{path}.rigd-new"
+    _remove(fresh)
+    return fresh
+
+
 def back_up(path: str) -> str | None:
     """Copy a file beside itself under Ansible's name for it; return that path, None where there is no file."""
     if not os.path.isfile(path):

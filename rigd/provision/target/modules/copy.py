@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import attributes, digests, edited
+from rigd.provision.target import attributes, digests, edited, writing
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_SHOWN = 1 << 20
@@ -205,7 +205,7 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[
                 os.makedirs(path, exist_ok=True)
                 _set(path, _directory_mode(arguments, entry), uid, gid)
             elif data.get("do") == "link":
-                _link(path, data["target"])
+                writing.put_link(path, data["target"])
             elif data.get("do") == "write":
                 _write(arguments, entry, box)
                 _set(path, _mode(arguments, entry), uid, gid)
@@ -235,12 +235,6 @@ def _set(path: str, mode: Any, uid: int | None, gid: int | None) -> None:
     seen = attributes.look(path)
     if seen is not None:
         attributes.put(attributes.differences(path, seen, mode=mode, uid=uid, gid=gid))
-
-
-def _link(path: str, target: str) -> None:
-    fresh = f"{path}.rigd-{os.getpid()}"
-    os.symlink(target, fresh)
-    os.replace(fresh, path)
 
 
 def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

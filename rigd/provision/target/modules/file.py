@@ -1,12 +1,11 @@
 """`file`: a path is a file, a folder, a link, touched, or gone."""
 
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import attributes, guarded
+from rigd.provision.target import attributes, guarded, path_acts
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 _TIME_FORMAT = "%Y%m%d%H%M.%S"
@@ -253,9 +252,9 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[
     path = state["path"]
     try:
         for change in changes:
-            how = _APPLIES.get(change.data.get("do", ""))
-            if how is not None:
-                how(path, change.data, state)
+            act = path_acts.ACTS.get(change.data.get("do", ""))
+            if act is not None:
+                act(path, change.data, state)
     except OSError as error:
         where = error.filename or path
         raise ModuleError(f"cannot change '{where}': {error.strerror}") from error
@@ -272,54 +271,6 @@ def _new(arguments: Mapping[str, Any], state: Mapping[str, Any], box: Box) -> No
             attributes.put(attributes.differences(made, seen, mode=arguments["mode"], uid=uid, gid=gid))
     again = probe(arguments, box)
     attributes.put([change for change in difference(arguments, again) if "do" not in change.data])
-
-
-def _remove(path: str, _data: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    if state["own"]["kind"] == "directory":
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
-
-
-def _make(_path: str, _data: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    for folder in state["missing"]:
-        os.mkdir(folder)
-
-
-def _make_empty(path: str, _data: Mapping[str, Any], _state: Mapping[str, Any]) -> None:
-    with open(path, "ab"):
-        pass
-
-
-def _set_times(path: str, data: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    now_ns = time.time_ns()
-    seen = state["through"]
-    times = [
-        now_ns if data.get(key) == "now" else data.get(key, seen[key]) for key in ("atime_ns", "mtime_ns")
-    ]
-    os.utime(path, ns=(times[0], times[1]))
-
-
-def _put_link(path: str, data: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    if state["own"] is not None and state["own"]["kind"] == "directory":
-        os.rmdir(path)
-    fresh = f"{path}.rigd-{os.getpid()}"
-    source = data["source"]
-    if data["do"] == "link":
-        os.symlink(source, fresh)
-    else:
-        os.link(source if os.path.isabs(source) else os.path.join(os.path.dirname(path), source), fresh)
-    os.replace(fresh, path)  # In one step: never a moment without the link.
-
-
-_APPLIES = {
-    "remove": _remove,
-    "make": _make,
-    "touch": _make_empty,
-    "times": _set_times,
-    "link": _put_link,
-    "hard": _put_link,
-}
 
 
 def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from rigd.provision.target import writing
 from rigd.provision.target.contract import Argument, Box, Change, Module, ModuleError
 
 ZONES = "/usr/share/zoneinfo"
@@ -54,12 +55,8 @@ def apply(arguments: Mapping[str, Any], _state: Mapping[str, Any], changes: list
         if change.data["key"] == "name":
             box.write(NAME, f"{arguments['name']}\n".encode())
             continue
-        fresh = f"{LINK}.rigd-new"
-        if os.path.lexists(fresh):
-            os.unlink(fresh)
         # Relative, as systemd's own program makes it: it holds in a mounted root, too.
-        os.symlink(f"..{ZONES}/{arguments['name']}", fresh)
-        os.rename(fresh, LINK)
+        writing.put_link(LINK, f"..{ZONES}/{arguments['name']}")
 
 
 MODULE = Module(

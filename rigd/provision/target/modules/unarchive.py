@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rigd.provision.target import attributes, digests, web
+from rigd.provision.target import attributes, digests, web, writing
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 MOST_MEMBERS = 200_000
@@ -242,11 +242,9 @@ def _unpack(arguments: Mapping[str, Any], state: Mapping[str, Any], member: Memb
         os.makedirs(path if member.kind == "directory" else folder, exist_ok=True)
         fresh = f"{path}.rigd-{os.getpid()}"
         if member.kind == "link":
-            os.symlink(member.target, fresh)
-            os.replace(fresh, path)
+            writing.put_link(path, member.target)
         elif member.kind == "hard":
-            os.link(os.path.join(state["dest"], member.target), fresh)
-            os.replace(fresh, path)
+            writing.put_hard_link(path, os.path.join(state["dest"], member.target))
         elif member.kind == "file":
             with read() as source, open(fresh, "wb") as file:
                 shutil.copyfileobj(source, file, 1 << 20)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import accounts, guarded
+from rigd.provision.target import accounts, attributes, guarded
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 AGEING = "`chage` sets ageing; unattended boxes have no use for it"
@@ -160,7 +160,7 @@ def _entry_differences(
     if arguments["group"] and accounts.group_id(arguments["group"]) != user["gid"]:
         found.append(("group", user["group"], arguments["group"], ("-g", arguments["group"])))
     if arguments["groups"] is not None:
-        wanted = {accounts.group_name(accounts.group_id(name) or 0) if name.isdigit() else name
+        wanted = {attributes.group_name(accounts.group_id(name) or 0) if name.isdigit() else name
                   for name in arguments["groups"] if name} - {user["group"]}  # fmt: skip
         have = set(user["groups"])
         target = have | wanted if arguments["append"] else wanted
