@@ -12,7 +12,8 @@ from itertools import chain, islice
 
 from rigd.provision.language.model import Node, Task
 from rigd.provision.run.calls import Answer, Call, Link
-from rigd.provision.run.prepare import NotYetKnownError, Prepared, short
+from rigd.provision.run.known import NotYetKnownError
+from rigd.provision.run.prepare import Prepared, short
 
 LONGEST_BATCH = 64
 

@@ -17,11 +17,13 @@ from rigd.provision.run.files import filed
 from rigd.provision.run.flow import Once, PlayEnded, Stop, Stopped, TaskFailed
 from rigd.provision.run.handlers import Owed, matching
 from rigd.provision.run.journal import Journal
+from rigd.provision.run.known import Known
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.past import HostPast
-from rigd.provision.run.prepare import Filed, Prepared, Scope, short, truth
+from rigd.provision.run.prepare import Filed, Prepared, short, truth
 from rigd.provision.run.results import Result, failed, registered, sentence, skipped
-from rigd.provision.run.scopes import Known, Scopes
+from rigd.provision.run.scope import Scope
+from rigd.provision.run.scopes import Scopes
 
 
 @dataclass(kw_only=True)
@@ -140,10 +142,6 @@ class HostPlay:
             self._roles_play = replace(self._play, public_roles=tuple(self.public_roles))
         return self._roles_play
 
-    def loop_items(self, task: Task, scope: Scope) -> list[Any]:
-        """Return the items of a task's loop."""
-        return self.run.scopes.items(task, scope)
-
     def wrong(self, task: Task, error: RigdError) -> Result:
         """Return the result of a task whose values cannot be made out; in check mode that may be no fault of it."""
         name = self.run.scopes.first_used(self, task, self.state.known.unforetold)
@@ -215,7 +213,7 @@ class HostPlay:
         return filed(
             short(task), arguments, diff=diff,
             find=lambda name, kind: self.find(task, name, kind),
-            render=lambda path, own: self.run.scopes.template(path, own, scope),
+            render=scope.template,
         )  # fmt: skip
 
     # --- handlers ---

@@ -9,41 +9,13 @@ from rigd.errors import RigdError, UsageError
 from rigd.provision.language.actions import find_action
 from rigd.provision.language.arguments import check_arguments
 from rigd.provision.language.faults import kind_of
-from rigd.provision.language.model import Expression, Loop, Place, Task
+from rigd.provision.language.model import Loop, Task
 from rigd.provision.run.calls import Call
 from rigd.provision.run.detached import detached
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.results import Result, skipped
+from rigd.provision.run.scope import Scope
 from rigd.provision.target import modules
-
-
-class NotYetKnownError(BaseException):
-    """A value depends on a task that has not run yet. No error, so that no template's handling takes it for one."""
-
-
-class Scope(Protocol):
-    """The variables that a task sees, and what can be asked of them."""
-
-    def value(self, raw: Any) -> Any:
-        """Return a raw value with all templates in it filled in."""
-
-    def holds(self, expression: Expression) -> bool:
-        """Return whether a condition holds."""
-
-    def arguments(self, raw: Mapping[str, Any], places: Mapping[str, Place]) -> dict[str, Any]:
-        """Return a task's arguments filled in; those that come to `omit` are gone."""
-
-    def compute(self, expression: str) -> Any:
-        """Return the value of an expression."""
-
-    def hushed(self) -> "Scope":
-        """Return the scope of a `no_log` task: its errors show no value."""
-
-    def get(self, name: str, *, default: Any) -> Any:
-        """Return a variable, or the default where there is none."""
-
-    def plus(self, variables: Mapping[str, Any]) -> "Scope":
-        """Return the scope with these on top, such as a loop's item."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +70,6 @@ class Around(Protocol):
 
     def scope(self, task: Task, unknown: frozenset[str]) -> Scope:
         """Return what the task sees; names in `unknown` raise `NotYetKnownError`."""
-
-    def loop_items(self, task: Task, scope: Scope) -> list[Any]:
-        """Return the items of the task's loop."""
 
     def wrong(self, task: Task, error: RigdError) -> Result:
         """Return the result of a task whose values cannot be made out."""
@@ -163,7 +132,7 @@ class Preparer:
     def _looped(self, shell: Prepared, loop: Loop, scope: Scope) -> Prepared:
         task = shell.task
         try:
-            values = self._around.loop_items(task, scope)
+            values = scope.items(loop)
         except RigdError as error:
             # A loop over something that is only there when the condition holds is no mistake.
             return replace(

@@ -1,24 +1,20 @@
-"""What each task sees: variables by precedence over what is known of its host, facts when they are first used."""
+"""Makes each task's scope: variables by precedence over what is known of its host, and how hosts are reached."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import rigd
-from rigd.errors import RigdError, UsageError
 from rigd.provision.connection.target import VARIABLES
 from rigd.provision.language.inventory import LOCAL, implicit
 from rigd.provision.language.load import load_vars_file
-from rigd.provision.language.model import Expression, Inventory, Place, Play, Playbook, Task
+from rigd.provision.language.model import Inventory, Play, Playbook, Task
+from rigd.provision.run.known import Facts, Known, Results
 from rigd.provision.run.options import RunOptions
-from rigd.provision.run.prepare import NotYetKnownError, Scope
-from rigd.provision.templating import files, render
-from rigd.provision.templating.lookups import loop_items
+from rigd.provision.run.scope import Scope
+from rigd.provision.templating import render
 from rigd.provision.templating.syntax import variables_in_expression
-from rigd.provision.templating.values import OMIT, Plain
+from rigd.provision.templating.values import Plain
 from rigd.provision.templating.variables import (
     EVERYTHING,
     HostVars,
@@ -33,160 +29,6 @@ if TYPE_CHECKING:
 
 ANSIBLE_VERSION = "2.19.0"
 """Whose language this is; playbooks compare it."""
-_PREFIX = "ansible_"
-_INTERFACE = re.compile(r"(lo|eth|en|wl|br|bond|docker|veth|virbr|tailscale|wg|tun)\w*")
-"""Facts that are named after what the box has, so that nobody knows their names beforehand."""
-
-
-@dataclass(kw_only=True)
-class Known:
-    """What a run has learned of one host."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Without `ansible_`."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """Facts of modules under the names that they gave them: `services`, `packages`, `getent_passwd`."""
-    gathered: bool = False
-    registered: dict[str, Any] = field(default_factory=dict)
-    """Results, and what `set_fact` set."""
-    included: dict[str, Any] = field(default_factory=dict)
-    special: dict[str, Any] = field(default_factory=dict)
-    """`ansible_failed_task` and `ansible_failed_result`: what failed last and was, or is being, mended."""
-    unforetold: set[str] = field(default_factory=set)
-    """Registered names whose result check mode could not know."""
-
-    def learn(self, facts: Mapping[str, Any]) -> None:
-        """Take facts that a module tells."""
-        self.told.update(facts)
-        self.facts.update({name.removeprefix(_PREFIX): value for name, value in facts.items()})
-
-    def forget(self) -> None:
-        """Forget all facts."""
-        self.facts.clear()
-        self.told.clear()
-        self.gathered = False
-
-
-class _Facts(Plain):
-    """Facts under both spellings; asked of the box when one of them is first wanted."""
-
-    def __init__(self, known: Known, gather: Callable[[], Any] | None) -> None:
-        super().__init__()
-        self._known = known
-        self._gather = gather
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __contains__(self, name: object) -> bool:
-        text = str(name)
-        if text in self._known.told:
-            return True
-        if text == "ansible_facts":
-            return True
-        if not text.startswith(_PREFIX):
-            return False
-        own = text.removeprefix(_PREFIX)
-        if own not in self._known.facts and _is_fact(own):
-            self._have()
-        return own in self._known.facts
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._known.told:
-            return self._known.told[name]
-        if name == "ansible_facts":
-            self._have()
-            return self._known.facts
-        return self._known.facts[name.removeprefix(_PREFIX)]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from (_PREFIX + name for name in self._known.facts)
-        yield from self._known.told
-
-    def __len__(self) -> int:
-        return len(self._known.facts)
-
-    def _have(self) -> None:
-        if self._gather is not None and not self._known.gathered:
-            self._gather()
-
-
-@cache
-def _is_fact(name: str) -> bool:
-    """Return whether a box has a fact of this name, or might."""
-    from rigd.provision.target import facts  # noqa: PLC0415  (many files, for plays that use facts)
-
-    return name in facts.known() or _INTERFACE.fullmatch(name) is not None
-
-
-class _Results(Plain):
-    """Registered results; those of tasks that have not run yet are not to be used."""
-
-    def __init__(self, results: Mapping[str, Any], unknown: frozenset[str]) -> None:
-        super().__init__()
-        self._results = results
-        self._unknown = unknown
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._unknown or name in self._results
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._unknown:
-            raise NotYetKnownError(name)
-        return self._results[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._results)
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-
-class TaskScope:
-    """A `Scope` over a task's variables."""
-
-    def __init__(self, variables: Variables, *, secret: bool = False) -> None:
-        self.variables = variables
-        self._secret = secret
-
-    def value(self, raw: Any) -> Any:
-        """Return a raw value with all templates in it filled in; None for one that comes to `omit`."""
-        if raw is None or isinstance(raw, (bool, int, float)):
-            return raw
-        found = render.render(raw, self.variables, secret=self._secret)
-        return None if found is OMIT else found
-
-    def compute(self, expression: str) -> Any:
-        """Return the value of an expression."""
-        return render.expression(expression, self.variables, secret=self._secret)
-
-    def holds(self, expression: Expression) -> bool:
-        """Return whether a condition holds."""
-        return render.holds(expression.value, self.variables, place=expression.place, secret=self._secret)
-
-    def arguments(self, raw: Mapping[str, Any], places: Mapping[str, Place]) -> dict[str, Any]:
-        """Return a task's arguments filled in; those that come to `omit` are gone."""
-        found = {
-            name: render.render(value, self.variables, place=places.get(name), secret=self._secret)
-            for name, value in raw.items()
-        }
-        return {name: value for name, value in found.items() if value is not OMIT}
-
-    def get(self, name: str, *, default: Any) -> Any:
-        """Return a variable, or the default where there is none."""
-        return self.value("{{ " + name + " }}") if name in self.variables else default
-
-    def plus(self, variables: Mapping[str, Any]) -> "TaskScope":
-        """Return the scope with these on top, such as a loop's item."""
-        local = Plain({**self.variables.layers.local, **variables})
-        return TaskScope(self.variables.fork(local=local), secret=self._secret)
-
-    def hushed(self) -> "TaskScope":
-        """Return the scope of a `no_log` task: its errors show no value."""
-        return TaskScope(self.variables, secret=True)
 
 
 class Scopes:
@@ -229,22 +71,9 @@ class Scopes:
         self._present = {host.name: host for host in hosts}
         self._vars_files.clear()
 
-    def of(self, host: "HostPlay", task: Task | None, unknown: frozenset[str]) -> TaskScope:
+    def of(self, host: "HostPlay", task: Task | None, unknown: frozenset[str]) -> Scope:
         """Return what a task of a host sees; names in `unknown` raise `NotYetKnownError`."""
-        return TaskScope(self._variables(host, task, unknown))
-
-    def items(self, task: Task, scope: Scope) -> list[Any]:
-        """Return the items of a task's loop."""
-        loop = task.loop
-        if loop is None or not isinstance(scope, TaskScope):
-            return []
-        values = scope.value(loop.items)
-        try:
-            return list(loop_items(loop.style, values, scope.variables))
-        except RigdError:
-            raise
-        except Exception as error:
-            raise UsageError(f"cannot make out the loop: {error}") from error
+        return Scope(self._variables(host, task, unknown))
 
     def first_used(self, host: "HostPlay", task: Task, names: set[str]) -> str | None:
         """Return the first of these names that a task's values and conditions read."""
@@ -267,23 +96,6 @@ class Scopes:
         if used & EVERYTHING:
             return min(names)
         return min(used & names, default=None)
-
-    def template(self, path: Path, options: Mapping[str, Any], scope: Scope) -> str:
-        """Return what a file of templates gives."""
-        if not isinstance(scope, TaskScope):
-            raise TypeError("a template needs a task's scope")
-        seen = path.stat()
-        text = _text(path, seen.st_mtime_ns, seen.st_size)
-        own = scope.plus(
-            {"template_path": str(path), "template_host": "", "template_destpath": options.get("dest")}
-        )
-        return files.render_file(
-            text,
-            own.variables,
-            name=str(path),
-            folders=(path.parent, Path(own.variables["playbook_dir"])),
-            options=options,
-        )
 
     def connection(self, host: "HostPlay", name: str) -> dict[str, Any]:
         """Return what says how a host is reached: keywords of the play, then variables, templates filled in."""
@@ -317,8 +129,8 @@ class Scopes:
         gather = host.gather if facts and play.gather_facts is not False else None
         layers = replace(
             layers,
-            facts=_Facts(known, gather),
-            results=_Results(known.registered, unknown),
+            facts=Facts(known, gather),
+            results=Results(known.registered, unknown),
             magic=Plain({**self._magic, **self._own_magic(host, unknown), **layers.magic, **known.special}),
         )
         return Variables(layers, None if task is None else lambda name, kind: host.find(task, name, kind))
@@ -333,9 +145,9 @@ class Scopes:
                     play=host.play, task=None, host=host.state.host, extra=self._options.extra_vars,
                     vars_files=list(found), included=host.state.known.included,
                 )  # fmt: skip
-                layers = replace(layers, facts=_Facts(host.state.known, host.gather),
+                layers = replace(layers, facts=Facts(host.state.known, host.gather),
                                  magic=Plain({**self._magic, **self._own_magic(host, frozenset())}))  # fmt: skip
-                found.append(load_vars_file(entry, TaskScope(Variables(layers)).value))
+                found.append(load_vars_file(entry, Scope(Variables(layers)).value))
         return found
 
     def _common_magic(self) -> Plain:
@@ -391,9 +203,9 @@ class Scopes:
         layers = Layers(
             inventory=self._hosts[name].vars,
             play=host.play.vars if other else {},
-            facts=_Facts(known, lambda: host.gather_of(name)),
+            facts=Facts(known, lambda: host.gather_of(name)),
             included=known.included,
-            results=_Results(known.registered, frozenset()),
+            results=Results(known.registered, frozenset()),
             extra=self._options.extra_vars,
             magic=Plain({**self._magic, "inventory_hostname": name,
                          "group_names": [group for group in self._hosts[name].groups if group != "all"]}),
@@ -403,11 +215,3 @@ class Scopes:
 
 def _listed(pattern: Any) -> str:
     return ",".join(map(str, pattern)) if isinstance(pattern, list) else str(pattern)
-
-
-@lru_cache(maxsize=256)
-def _text(path: Path, _changed_ns: int, _size: int) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UsageError(f"the template '{path}' is not UTF-8 text") from None

@@ -18,8 +18,9 @@ from rigd.provision.run.flow import TaskFailed
 from rigd.provision.run.journal import Journal, JournalError
 from rigd.provision.run.past import HostPast, task_in_play
 from rigd.provision.run.play import HostPlay
-from rigd.provision.run.prepare import Item, Prepared, Scope, flat, short, truth
+from rigd.provision.run.prepare import Item, Prepared, flat, short, truth
 from rigd.provision.run.results import Result
+from rigd.provision.run.scope import Scope
 
 DEFAULT_RETRIES = 3
 
