@@ -56,6 +56,8 @@ class Machine:
     shut_for_looks: int = 0
     """Looks for which the condition does not hold."""
     poisoned: bool = False
+    away: bool = False
+    """Whether the network is away for good, and all that was downloaded is whole."""
     now_s: float = NOW_S
     stored: bytes | None = None
     engine: object = None
@@ -160,7 +162,8 @@ class Daemon:
             return StopDone(report=REPORT, diagnosis=replace(said, start=action.failure.start))
         if isinstance(action, LookAt):
             machine.shut_for_looks = max(0, machine.shut_for_looks - 1)
-            return Looked(holds=machine.shut_for_looks == 0, detail="taken")
+            holds = machine.shut_for_looks == 0 and not machine.away
+            return Looked(holds=holds, detail="taken", whole=machine.away)
         if isinstance(action, MoveAside):
             if machine.poisoned or action.stamp in machine.moves:
                 if action.stamp not in machine.moves:
@@ -193,10 +196,20 @@ def port_taken(machine, _engine):
     return failure("port_in_use") if machine.shut_for_looks else None
 
 
+def network_away(machine, engine):
+    online = machine.away and "HF_HUB_OFFLINE" not in engine.environment
+    return failure("hf_network") if online else None
+
+
 STORIES = {
     "two-knobs": (lambda: Machine(fails=out_of_memory), ["max_num_seqs 10 -> 5", "max_num_seqs 5 -> 2"], 0),
     "cache-moved": (lambda: Machine(fails=poisoned_cache, poisoned=True), [], 1),
     "port-waited-for": (lambda: Machine(fails=port_taken, shut_for_looks=4), [], 0),
+    "offline": (
+        lambda: Machine(fails=network_away, away=True),
+        ["environment.HF_HUB_OFFLINE vLLM's default -> 1"],
+        0,
+    ),
 }
 
 
