@@ -384,3 +384,17 @@ def test_a_template_that_is_missing_is_told_unless_a_condition_may_excuse_it(tmp
     assert fault.sentence == "there is no template 'none.j2'"
 
     assert only_task(site(tmp_path, task("template: {src: none.j2, dest: /a}\nwhen: made_before"))).when
+
+
+def test_loop_that_hides_the_loop_of_an_include_is_told(tmp_path):
+    path = site(
+        tmp_path,
+        "- hosts: all\n  tasks:\n    - include_tasks: more.yml\n      loop: [1]\n",
+        more_yml=(
+            "- {debug: {msg: x}, loop: [1]}\n- {debug: {msg: x}, loop: [1], loop_control: {loop_var: other}}\n"
+        ),
+    )
+
+    [warning] = load_playbook(path).warnings
+
+    assert "more.yml:1:3: the loop's 'item' hides that of the include around it" in warning

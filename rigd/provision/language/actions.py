@@ -266,7 +266,6 @@ _TABLE = (
     ),
 )
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _TABLE}
-STATIC = frozenset(BUILTIN + name for name in ("import_tasks", "import_role", "import_playbook"))
 _PREFIXES = ("", BUILTIN, "ansible.legacy.")
 
 

@@ -32,7 +32,7 @@ def load_playbook(
         loader.fault(Place(file=path, line=1, column=1), "there is no play in it")
     if loader.faults:
         raise PlaybookError(f"the playbook '{shown(path)}'", loader.faults)
-    return Playbook(path=path, plays=plays, warnings=_warnings(loader))
+    return Playbook(path=path, plays=plays, warnings=tuple(map(str, loader.warnings)))
 
 
 def load_tasks(
@@ -60,7 +60,6 @@ def load_tasks(
         nodes=nodes,
         handlers=tuple(loader.handlers),
         roles=tuple(loader.public_roles),
-        warnings=_warnings(loader),
     )
 
 
@@ -88,7 +87,6 @@ def load_role(
         nodes=found.nodes,
         handlers=(*found.handlers, *loader.handlers),
         roles=(*found.roles, *loader.public_roles),
-        warnings=_warnings(loader),
     )
 
 
@@ -130,7 +128,3 @@ def _no_playbook(path: Path) -> PlaybookError:
         [Fault(place=Place(file=path, line=1, column=1), sentence="there is no such file")],
         hint=hint,
     )
-
-
-def _warnings(loader: Loader) -> tuple[str, ...]:
-    return tuple(str(warning) for warning in loader.warnings)

@@ -75,8 +75,6 @@ class Role:
     """Other keys of the role's entry."""
     once: str = ""
     """Uses of the same text are one: after the first of them that did something a host leaves out the others."""
-    names_above: tuple[str, ...] = ()
-    """The roles that depend on it, outermost first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +114,8 @@ class Scope:
     timeout_s: Any = 0
     guarded: bool = False
     """A condition of an include above decides whether the tasks are reached at all."""
+    loops: frozenset[str] = frozenset()
+    """Variables of the loops of includes above."""
     handlers: bool = False
     prefix: str = ""
     """Of the tasks' ids."""
@@ -242,7 +242,6 @@ class Included:
     handlers: tuple[Task, ...] = ()
     roles: tuple[Role, ...] = ()
     """The roles of `nodes`, in case the include is public."""
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,7 +148,6 @@ def _role(wanted: Wanted, path: Path, above: tuple[_Own, ...], below: tuple[_Own
         ),
         exported=merged(path, [part.vars for part in (*below, own)]),
         parameters=merged(path, [part.parameters for part in (*above, own)]),
-        names_above=tuple(part.name for part in above),
     )
 
 

@@ -145,6 +145,9 @@ def _task(loader: Loader, keys: YamlMap, scope: Scope) -> tuple[Node, ...]:
         short = found.name.rpartition(".")[2]
         advice = "" if short == "meta" else f"; use {short.replace('import', 'include')}"
         loader.fault(keys.place, f"{short} takes no loop{advice}")
+    if task.loop is not None and task.loop.variable in scope.loops:
+        sentence = f"the loop's '{task.loop.variable}' hides that of the include around it"
+        loader.warn(keys.place, f"{sentence}; name one of them otherwise (loop_control: loop_var)")
     return _follow(loader, task, scope, own)
 
 
@@ -164,6 +167,7 @@ def _follow(loader: Loader, task: Task, scope: Scope, own: Scope) -> tuple[Node,
         prefix=f"{task.id}/",
         parameters=(*scope.parameters, *_own_vars(scope, own)),
         guarded=scope.guarded or bool(own.when),
+        loops=scope.loops | ({task.loop.variable} if task.loop else set()),
     )
     arguments = dict(task.arguments)
     apply = arguments.pop("apply", None)

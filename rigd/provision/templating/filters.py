@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rigd.provision.templating import filters_data, filters_paths, filters_text
+from rigd.provision.templating import filters_data, filters_formats, filters_paths, filters_text
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     **filters_text.FILTERS,
+    **filters_formats.FILTERS,
     **filters_data.FILTERS,
     **filters_paths.FILTERS,
 }

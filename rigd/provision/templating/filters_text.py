@@ -1,23 +1,18 @@
-"""Filters that make or read text: quoting, patterns, encodings, hashes, JSON and YAML, times, sizes. Pure."""
+"""Filters that make or read text: quoting, patterns, times, sizes, comments. Pure."""
 
-import base64
-import hashlib
-import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote_plus, urlsplit
 
 from rigd.provision.language.faults import kind_of
-from rigd.provision.templating.values import Missing, MissingError
+from rigd.provision.templating.values import Missing
 
 _TRUE = frozenset({"yes", "on", "true", "1"})
 _FALSE = frozenset({"no", "off", "false", "0"})
-_UUID_SPACE = "361E6D51-FAEC-444A-9079-341386DA8E2E"
-"""Ansible's own name space: the same text gives the same id in both."""
 _UNITS = "BKMGTPEZY"
 _SIZE = re.compile(r"\s*(\d*\.?\d+)\s*([A-Za-z]*)\s*")
 
@@ -98,110 +93,10 @@ def _regex_escape(value: Any, re_type: str = "python") -> str:
     raise FilterError(f"`regex_escape` knows python and posix_basic, not '{re_type}'")
 
 
-def _b64encode(value: Any, encoding: str = "utf-8", urlsafe: bool = False) -> str:  # noqa: FBT001, FBT002  (by place)
-    encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
-    return encode(text(value).encode(encoding, "surrogateescape")).decode()
-
-
-def _b64decode(value: Any, encoding: str = "utf-8", urlsafe: bool = False) -> str:  # noqa: FBT001, FBT002  (by place)
-    decode = base64.urlsafe_b64decode if urlsafe else base64.b64decode
-    return decode(text(value)).decode(encoding)
-
-
-def _hash(value: Any, kind: str = "sha1") -> str:
-    try:
-        return hashlib.new(kind, text(value).encode("utf-8", "surrogateescape")).hexdigest()
-    except ValueError as error:
-        raise FilterError(f"there is no hash '{kind}'") from error
-
-
-def _to_json(value: Any, **options: Any) -> str:
-    return json.dumps(value, default=_for_json, **options)
-
-
-def _for_json(value: Any) -> Any:
-    if isinstance(value, Missing):
-        raise MissingError(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    if isinstance(value, date):
-        return value.isoformat()
-    raise FilterError(f"a value of type {type(value).__name__} cannot be written as JSON")
-
-
-def _to_nice_json(value: Any, indent: int = 4, sort_keys: bool = True, **options: Any) -> str:  # noqa: FBT001, FBT002  (by place)
-    options.pop("separators", None)
-    return _to_json(value, indent=indent, sort_keys=sort_keys, separators=(",", ": "), **options)
-
-
-def _from_json(value: Any, **_options: Any) -> Any:
-    try:
-        return json.loads(text(value))
-    except ValueError as error:
-        raise FilterError(f"the text is not JSON: {error}") from error
-
-
-def _to_yaml(value: Any, *_more: Any, default_flow_style: bool | None = None, **options: Any) -> str:
-    import yaml  # noqa: PLC0415  (few templates need it)
-
-    written = yaml.dump(
-        value, Dumper=_dumper(), allow_unicode=True, default_flow_style=default_flow_style, **options
-    )
-    # A lone scalar is not followed by the mark that its document ends.
-    return str(written).removesuffix("...\n")
-
-
-def _to_nice_yaml(
-    value: Any,
-    indent: int = 4,
-    *_more: Any,
-    default_flow_style: bool = False,
-    **options: Any,
-) -> str:
-    return _to_yaml(value, indent=indent, default_flow_style=default_flow_style, **options)
-
-
-def _dumper() -> Any:
-    import yaml  # noqa: PLC0415  (few templates need it)
-
-    class Dumper(yaml.SafeDumper):
-        """Writes values that are a kind of text, number, list or mapping as just that."""
-
-    for kind in (str, int, list, dict):
-        represent = yaml.SafeDumper.yaml_representers[kind]
-        Dumper.add_multi_representer(kind, represent)
-    return Dumper
-
-
-def _from_yaml(value: Any) -> Any:
-    if not isinstance(value, (str, bytes)):
-        return value
-    return next(iter(_yaml_documents(text(value))), None)
-
-
-def _from_yaml_all(value: Any) -> list[Any]:
-    return [] if value is None else list(_yaml_documents(text(value)))
-
-
-def _yaml_documents(value: str) -> Iterator[Any]:
-    import yaml  # noqa: PLC0415  (few templates need it)
-
-    try:
-        yield from yaml.safe_load_all(value)
-    except yaml.YAMLError as error:
-        raise FilterError(f"the text is not YAML: {' '.join(str(error).split())}") from error
-
-
 def _split(value: Any, separator: str | None = None, most: int = -1) -> list[str]:
     if isinstance(value, (list, dict)):
         raise FilterError(f"`split` takes text, and here is {kind_of(value)}")
     return text(value).split(separator, most)
-
-
-def _to_uuid(value: Any, namespace: Any = _UUID_SPACE) -> str:
-    import uuid  # noqa: PLC0415  (few templates need it)
-
-    return str(uuid.uuid5(uuid.UUID(str(namespace)), text(value)))
 
 
 def _strftime(pattern: str, second: Any = None, utc: bool = False) -> str:  # noqa: FBT001, FBT002  (by place)
@@ -288,33 +183,19 @@ def _mandatory(value: Any, msg: str | None = None) -> Any:
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    "b64decode": _b64decode,
-    "b64encode": _b64encode,
     "bool": _bool,
-    "checksum": _hash,
     "comment": _comment,
-    "from_json": _from_json,
-    "from_yaml": _from_yaml,
-    "from_yaml_all": _from_yaml_all,
-    "hash": _hash,
     "human_readable": _human_readable,
     "human_to_bytes": _human_to_bytes,
     "mandatory": _mandatory,
-    "md5": lambda value: _hash(value, "md5"),
     "quote": _quote,
     "regex_escape": _regex_escape,
     "regex_findall": _regex_findall,
     "regex_replace": _regex_replace,
     "regex_search": _regex_search,
-    "sha1": _hash,
     "split": _split,
     "strftime": _strftime,
     "to_datetime": _to_datetime,
-    "to_json": _to_json,
-    "to_nice_json": _to_nice_json,
-    "to_nice_yaml": _to_nice_yaml,
-    "to_uuid": _to_uuid,
-    "to_yaml": _to_yaml,
     "type_debug": _type_debug,
     "urldecode": lambda value: unquote_plus(text(value)),
     "urlsplit": _urlsplit,
