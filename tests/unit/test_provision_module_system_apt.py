@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from provision_recorded import RecordedBox, filled, whats
 
-from rigd.provision.target import apt_packages, apt_sources, aptget, dpkg, openpgp
+from rigd.provision.target import apt_sources, apt_wishes, aptget, dpkg, openpgp
 from rigd.provision.target.contract import CommandResult, ModuleError
 from rigd.provision.target.modules import apt, apt_hold, apt_repository, deb822_repository
 
@@ -179,7 +179,7 @@ def test_apt_asks_nothing_and_waits_for_the_lock():
 @pytest.mark.parametrize("bad", ["jq=1=2", "=1", "jq="])
 def test_a_wrong_package_is_told(bad):
     with pytest.raises(ModuleError, match="is no package"):
-        apt_packages.parse(bad)
+        apt_wishes.parse(bad)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import apt_packages, aptget, download, dpkg
+from rigd.provision.target import apt_packages, apt_wishes, aptget, download, dpkg
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 _fetched: dict[str, str] = {}
@@ -79,7 +79,7 @@ def _probe_deb(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
         have = str(known[name]["version"])
         if have == version or (not arguments["allow_downgrade"] and dpkg.newer(box, have, version)):
             return {}
-    words = [*apt_packages.flags_of(arguments), "install", os.path.abspath(path)]
+    words = [*apt_wishes.flags_of(arguments), "install", os.path.abspath(path)]
     return {"words": words, "named": [name], "plan": aptget.simulate(box, words)}
 
 
