@@ -20,6 +20,7 @@ from slow_link import slow_link
 
 from rigd.provision.connection import client
 from rigd.provision.connection.link import Link, connect
+from rigd.provision.connection.ssh import SshDoor
 from rigd.provision.connection.target import BecomeError, HostUnreachableError, Target
 from rigd.provision.target import facts
 
@@ -246,6 +247,18 @@ def test_a_box_behind_another(ground, reach):
     assert said_by(link, None, "id -un").strip() == "easy"
     # Debian 13 calls it `sshd-session`.
     assert ground.box.run("ps ax -o args | grep -E '^sshd(-session)?: plain'")
+
+
+def test_another_connection_is_tried_through_the_gateway(ground):
+    with ground.config.open("a") as file:
+        file.write(f"Host inner\n  HostName 127.0.0.1\n  Port {ground.box.port}\n  User easy\n")
+        file.write("  ProxyJump outer\n")
+        file.write(f"Host outer\n  HostName 127.0.0.1\n  Port {ground.box.port}\n  User plain\n")
+    door = SshDoor(Target(name="inner", ssh_config=ground.config))
+    try:
+        assert door.knock()
+    finally:
+        door.close()
 
 
 def test_the_gateway_must_be_known_too(ground, reach):

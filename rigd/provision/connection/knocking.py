@@ -16,7 +16,7 @@ def knock(connection: Connection, *, deadline_s: float) -> bool:
         way.settimeout(deadline_s)
         # Whoever accepts for a host that is shut (a relay, a gateway) has nothing to say.
         return bool(way.recv(1))
-    except (OSError, EOFError):
+    except (paramiko.SSHException, OSError, EOFError):
         return False
     finally:
         way.close()

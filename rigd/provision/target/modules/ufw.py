@@ -253,5 +253,7 @@ MODULE = Module(
         "before the firewall is switched on or tightened over ssh, the address that works here now is allowed",
         "after a change that may cut, another connection is tried from outside; without one all is put back",
         "a timer puts it back after two minutes where nobody is left to try, or to put it back",
+        "`insert` beyond the last rule puts it at the end, which ufw refuses",
+        "what is written down is compared, with the firewall on or off; Ansible sees what `ufw status` tells",
     ),
 )
