@@ -16,6 +16,7 @@ from rigd.provision.target.modules import (
     getent,
     modprobe,
     mount,
+    service,
     service_facts,
     shell,
     sysctl,
@@ -152,6 +153,16 @@ def test_a_one_shot_that_does_not_remain_is_started_each_time(properties, once):
 def test_a_unit_that_cannot_be_meant(given, text):
     with pytest.raises(ModuleError, match=text):
         changes_of(systemd_service, unit_box(load="not-found", enabled="not-found"), **given)
+
+
+def test_what_means_nothing_to_systemd_is_told():
+    state = {"properties": {}}
+    arguments = filled(service.MODULE, name="x", state="restarted", sleep=5)
+
+    assert service.result(arguments, state)["warnings"] == [
+        "sleep: means nothing to systemd, and is left aside"
+    ]
+    assert "warnings" not in service.result(filled(service.MODULE, name="x", state="restarted"), state)
 
 
 def test_files_newer_than_systemd_s_last_look_want_a_reload(tmp_path, monkeypatch):
