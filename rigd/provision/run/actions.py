@@ -16,7 +16,7 @@ from rigd.provision.language.model import Expression, Included
 from rigd.provision.run import results
 from rigd.provision.run.events import Progress
 from rigd.provision.run.play import HostPlay
-from rigd.provision.run.prepare import Item, Prepared, truth
+from rigd.provision.run.prepared import Item, Prepared, truth
 from rigd.provision.run.reboot import reboot
 from rigd.provision.run.results import Result
 

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from rigd.provision.language.model import Node, Task
 from rigd.provision.run.calls import Answer, Call, Link
 from rigd.provision.run.known import NotYetKnownError
-from rigd.provision.run.prepare import Prepared, short
+from rigd.provision.run.prepared import Prepared, short
 
 LONGEST_BATCH = 64
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rigd.errors import UsageError
-from rigd.provision.run.prepare import Filed
+from rigd.provision.run.prepared import Filed
 
 LARGEST_BYTES = 1 << 30
 LARGEST_TEXT = 1 << 20

@@ -20,7 +20,7 @@ from rigd.provision.run.journal import Journal
 from rigd.provision.run.known import Known
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.past import HostPast
-from rigd.provision.run.prepare import Filed, Prepared, short, truth
+from rigd.provision.run.prepared import Filed, Prepared, short, truth
 from rigd.provision.run.results import Result, failed, registered, sentence, skipped
 from rigd.provision.run.scope import Scope
 from rigd.provision.run.scopes import Scopes

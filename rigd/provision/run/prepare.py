@@ -1,9 +1,8 @@
 """From a task to calls: loop, conditions, arguments, rights and environment with every value filled in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from rigd.errors import RigdError, UsageError
 from rigd.provision.language.actions import find_action
@@ -12,99 +11,28 @@ from rigd.provision.language.faults import kind_of
 from rigd.provision.language.model import Loop, Task
 from rigd.provision.run.calls import Call
 from rigd.provision.run.detached import detached
-from rigd.provision.run.options import RunOptions
+from rigd.provision.run.play import HostPlay
+from rigd.provision.run.prepared import Item, Prepared, flat, short, truth
 from rigd.provision.run.results import Result, skipped
 from rigd.provision.run.scope import Scope
 from rigd.provision.target import modules
 
 
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """A task, or one item of its loop, ready to run."""
-
-    scope: Scope
-    value: Any = None
-    label: str = ""
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    """The loop's own: item, index, `ansible_loop`."""
-    settled: Result | None = None
-    """Its result, where nothing needs to run: skipped, or failed before it began."""
-    call: Call | None = None
-    """None: an action of the controller."""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Checked arguments of an action of the controller."""
-    user: str | None = None
-    """Who to become."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A task with all its items."""
-
-    task: Task
-    id: str
-    name: str
-    items: tuple[Item, ...] = ()
-    looped: bool = False
-    settled: Result | None = None
-    """The whole task's result, where its loop could not be made out, or it was skipped before it."""
-    secret: bool = False
-    diff: bool = False
-    check: bool = False
-
-    @property
-    def calls(self) -> list[Call]:
-        """Return the calls of all items that have one."""
-        return [item.call for item in self.items if item.call is not None and item.settled is None]
-
-
-class Around(Protocol):
-    """What preparing a task needs to know of the host that runs it."""
-
-    path: str
-    """Way through dynamic includes; ids of tasks begin with it."""
-
-    @property
-    def name(self) -> str:
-        """The host's name."""
-
-    def scope(self, task: Task, unknown: frozenset[str]) -> Scope:
-        """Return what the task sees; names in `unknown` raise `NotYetKnownError`."""
-
-    def wrong(self, task: Task, error: RigdError) -> Result:
-        """Return the result of a task whose values cannot be made out."""
-
-    def files_for(
-        self, task: Task, scope: Scope, arguments: Mapping[str, Any], *, diff: bool
-    ) -> "Filed | None":
-        """Return what becomes of an action that brings files of the controller; None for others."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filed:
-    """An action with files of the controller, as the module that ends it."""
-
-    module: str
-    arguments: Mapping[str, Any]
-    blobs: Mapping[str, bytes | Path] = field(default_factory=dict)
-    """Digest -> content."""
-
-
 class Preparer:
     """Prepares the tasks of one host."""
 
-    def __init__(self, around: Around, options: RunOptions) -> None:
-        self._around = around
-        self._options = options
+    def __init__(self, host: HostPlay) -> None:
+        self._host = host
+        self._options = host.run.options
 
     def __call__(self, task: Task, unknown: frozenset[str] = frozenset()) -> Prepared:
         """Return the task with every value filled in; what is wrong with it becomes its result."""
         try:
-            scope = self._around.scope(task, unknown)
+            scope = self._host.scope(task, unknown)
             secret = self._flag(scope, task.no_log)
             shell = Prepared(
                 task=task,
-                id=f"{self._around.path}{task.id}",
+                id=f"{self._host.path}{task.id}",
                 name=self.shown_name(task, scope),
                 secret=secret,
                 looped=task.loop is not None,
@@ -113,7 +41,7 @@ class Preparer:
             )
         except RigdError as error:
             return Prepared(task=task, id=task.id, name=task.name or short(task), secret=True,
-                            settled=self._around.wrong(task, error))  # fmt: skip
+                            settled=self._host.wrong(task, error))  # fmt: skip
         scope = scope.hushed() if secret else scope
         if task.loop is None:
             return replace(shell, items=(self._item(shell, scope, 0, {}, None),))
@@ -135,9 +63,7 @@ class Preparer:
             values = scope.items(loop)
         except RigdError as error:
             # A loop over something that is only there when the condition holds is no mistake.
-            return replace(
-                shell, settled=self._skipped_anyway(task, scope) or self._around.wrong(task, error)
-            )
+            return replace(shell, settled=self._skipped_anyway(task, scope) or self._host.wrong(task, error))
         items = []
         for index, value in enumerate(values):
             variables = {loop.variable: value, "ansible_loop_var": loop.variable}
@@ -166,7 +92,7 @@ class Preparer:
             item = replace(item, label=self._label(task, inner, value))
             return self._called(shell, item, index)
         except RigdError as error:
-            return replace(item, settled=self._around.wrong(task, error))
+            return replace(item, settled=self._host.wrong(task, error))
 
     def _label(self, task: Task, scope: Scope, value: Any) -> str:
         if task.loop is None:
@@ -185,7 +111,7 @@ class Preparer:
         if task.left_out:
             raise UsageError(task.left_out)
         arguments = self._arguments(task, scope)
-        filed = self._around.files_for(task, scope, arguments, diff=shell.diff and not shell.secret)
+        filed = self._host.files_for(task, scope, arguments, diff=shell.diff and not shell.secret)
         name = filed.module if filed else task.action
         module = None if filed is None and find_action(name) else modules.module_of(name)
         if module is None:
@@ -254,30 +180,6 @@ class Preparer:
 
 
 _TEMPLATED_LATER = frozenset({"assert", "set_fact", "debug"})
-
-
-def short(task: Task) -> str:
-    """Return the last word of a task's action."""
-    return task.action.rpartition(".")[2]
-
-
-def truth(value: Any) -> bool:
-    """Return a flag as Ansible reads one: true, "yes", 1, ..."""
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if word in {"y", "yes", "on", "1", "true", "t"}:
-            return True
-        if word in {"n", "no", "off", "0", "false", "f", "", "none"}:
-            return False
-        raise UsageError(f"'{value}' is neither true nor false")
-    return bool(value)
-
-
-def flat(values: Any) -> list[Any]:
-    """Return a list without lists in it."""
-    if not isinstance(values, (list, tuple)):
-        return [values]
-    return [inner for value in values for inner in flat(value)]
 
 
 def _only_looks(task: Task) -> bool:

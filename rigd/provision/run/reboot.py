@@ -11,7 +11,7 @@ from rigd.provision.run.calls import Call
 from rigd.provision.run.events import Progress
 from rigd.provision.run.flow import RebootsHere
 from rigd.provision.run.play import HostPlay
-from rigd.provision.run.prepare import Item, Prepared
+from rigd.provision.run.prepared import Item, Prepared
 from rigd.provision.run.results import Result
 from rigd.provision.target import modules
 

@@ -1,28 +1,22 @@
-"""Runs one task on one host: items of its loop, tries, conditions on its result; and remembers what came of it.
+"""Runs one task on one host: all items of its loop; keeps, counts and tells what came of it.
 
-prepared -> probe -> (journal: started -> apply) -> changed_when, failed_when, until -> (journal: done) -> result
+prepared -> each item (`tries.py`) -> result -> registered, facts kept -> counted, told -> or raises `TaskFailed`
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rigd.errors import RigdError
 from rigd.provision.language.model import Expression, Task
 from rigd.provision.run import results
-from rigd.provision.run.actions import ACTIONS
 from rigd.provision.run.ahead import Ahead
-from rigd.provision.run.calls import Answer, Call, Lost
-from rigd.provision.run.events import ItemEnded, Outcome, Progress, TaskEnded, TaskStarted
+from rigd.provision.run.calls import Lost
+from rigd.provision.run.events import ItemEnded, Outcome, TaskEnded, TaskStarted
 from rigd.provision.run.flow import TaskFailed
-from rigd.provision.run.journal import Journal, JournalError
-from rigd.provision.run.past import HostPast, task_in_play
 from rigd.provision.run.play import HostPlay
-from rigd.provision.run.prepare import Item, Prepared, flat, short, truth
+from rigd.provision.run.prepared import Item, Prepared, short, truth
 from rigd.provision.run.results import Result
-from rigd.provision.run.scope import Scope
-
-DEFAULT_RETRIES = 3
+from rigd.provision.run.tries import ItemRun, with_result
 
 
 class TaskRunner:
@@ -64,12 +58,12 @@ class TaskRunner:
         if prepared.settled is not None:
             return prepared.settled
         if not prepared.looped:
-            return _Run(self, prepared, prepared.items[0], 0).result()
+            return ItemRun(self._host, self._ahead, prepared, prepared.items[0], 0).result()
         found: list[Result] = []
         for index, item in enumerate(prepared.items):
             if index and prepared.task.loop and prepared.task.loop.pause_s:
                 self._host.wait(float(item.scope.value(prepared.task.loop.pause_s)))
-            result = {**_Run(self, prepared, item, index).result(), **item.variables}
+            result = {**ItemRun(self._host, self._ahead, prepared, item, index).result(), **item.variables}
             found.append(result)
             self._tell_item(prepared, item, result)
             if result.get("unreachable"):
@@ -83,7 +77,7 @@ class TaskRunner:
     ) -> bool:
         if not conditions or result.get("skipped"):
             return False
-        scope = _with_result(item.scope, prepared.task, result)
+        scope = with_result(item.scope, prepared.task, result)
         return all(scope.holds(condition) for condition in conditions)
 
     def _tell_item(self, prepared: Prepared, item: Item, result: Result) -> None:
@@ -142,157 +136,6 @@ class TaskRunner:
             return raw is not None and truth(self._host.scope(task).value(raw))
         except RigdError:
             return False
-
-
-class _Run:
-    """One item of one task, through all its tries."""
-
-    def __init__(self, runner: TaskRunner, prepared: Prepared, item: Item, index: int) -> None:
-        self._host = runner._host  # noqa: SLF001  (two halves of one thing)
-        self._run = runner._run  # noqa: SLF001
-        self._ahead = runner._ahead  # noqa: SLF001
-        self._prepared = prepared
-        self._task = prepared.task
-        self._item = item
-        self._rest = [later.call for later in prepared.items[index + 1 :] if later.call and not later.settled]
-        self._started = False
-        self._inherited = False
-
-    def result(self) -> Result:
-        if self._item.settled is not None:
-            return self._item.settled
-        try:
-            result = self._tries()
-        except Lost as lost:
-            return results.unreachable(str(lost))
-        except JournalError:
-            # No task's failure: without a journal the run may change nothing, whatever it ignores.
-            raise
-        except RigdError as error:
-            result = self._host.wrong(self._task, error)
-        self._remember(result)
-        return result
-
-    def _tries(self) -> Result:
-        count, until = self._policy()
-        for attempt in range(1, count + 1):
-            result = self._once(again=attempt > 1)
-            if count == 1 or result.get("skipped"):
-                return self._judged(result)
-            # Known before it is judged: `changed_when: result.attempts > 1`.
-            result = self._judged({**result, "attempts": attempt})
-            scope = _with_result(self._item.scope, self._task, result)
-            if all(scope.holds(condition) for condition in until) if until else not result.get("failed"):
-                return result
-            if attempt < count:
-                self._tell_retry(count - attempt)
-                self._host.wait(float(scope.value(self._task.delay_s) or 0))
-        return {**result, "attempts": count - 1, "failed": True}
-
-    def _policy(self) -> tuple[int, Sequence[Expression]]:
-        """Return how often the task is tried at most, and until when: Ansible's retries come after a first try."""
-        raw = self._task.retries
-        if raw is None and not self._task.until:
-            return 1, ()
-        retries = DEFAULT_RETRIES if raw is None else int(self._item.scope.value(raw) or 0)
-        return max(1, retries + 1), self._task.until
-
-    def _tell_retry(self, left: int) -> None:
-        self._run.tell(
-            Progress(
-                host=self._host.name,
-                text=f"FAILED - RETRYING: [{self._host.name}]: {self._prepared.name} ({left} retries left).",
-                lasting=True,
-            )
-        )
-
-    def _once(self, *, again: bool) -> Result:
-        call = self._item.call
-        if call is None:
-            action = ACTIONS[short(self._task)]
-            return action(self._host, self._prepared, self._item)
-        answer = self._ahead.again(call) if again else self._ahead.probe(self._task, call, self._rest)
-        if answer.skipped:
-            return results.skipped("check mode cannot foretell it", unknown=True,
-                                   remark="skipped: check mode cannot foretell it")  # fmt: skip
-        if answer.failed is None and answer.changes and not call.check:
-            answer = self._apply(call)
-        return self._told(answer)
-
-    def _apply(self, call: Call) -> Answer:
-        if not self._started:
-            self._journal.started(
-                self._host.name, self._host.play_key, call.id,
-                name=self._prepared.name, handlers=call.handlers,
-            )  # fmt: skip
-            self._started = True
-        return self._ahead.apply(self._task, call, self._rest)
-
-    def _told(self, answer: Answer) -> Result:
-        # A command that failed did run; so Ansible counts it as changed, and conditions may ask for it.
-        changed = answer.changed if answer.failed is None else "rc" in answer.facts and self._started
-        if not changed and answer.failed is None and self._changed_before:
-            # The run that was broken off changed it, and what hung on that change is still to be done.
-            self._inherited = changed = True
-        if short(self._task) == "script" and answer.failed is None and not changed:
-            # As Ansible has it: a command that need not run is ok, a script is skipped.
-            return results.skipped(str(answer.facts.get("msg", "")))
-        result = results.of_answer(answer, changed=changed)
-        if self._item.call and self._item.call.job and answer.failed is None:
-            result |= {"started": 1, "finished": 0, "ansible_job_id": self._item.call.job}
-        if self._prepared.diff and answer.changes:
-            result["diff"] = results.diffs(answer)
-        return result
-
-    def _judged(self, result: Result) -> Result:
-        """Return the result as `changed_when` and `failed_when` see it."""
-        if result.get("skipped"):
-            return result
-        scope = _with_result(self._item.scope, self._task, result)
-        if self._task.changed_when is not None:
-            result["changed"] = all(scope.holds(condition) for condition in self._task.changed_when)
-            scope = _with_result(self._item.scope, self._task, result)
-        if self._task.failed_when is not None:
-            result["failed"] = all(scope.holds(condition) for condition in self._task.failed_when)
-            result["failed_when_result"] = result["failed"]
-        if self._inherited and result.get("changed"):
-            result["remark"] = "changed by the run that was broken off"
-            result["inherited"] = True
-        return result
-
-    def _remember(self, result: Result) -> None:
-        """Write down what came of the item, and owe the handlers of a change."""
-        call = self._item.call
-        names = call.handlers if call else self._notified()
-        changed = bool(result.get("changed")) and not result.get("inherited")
-        failed = bool(result.get("failed"))
-        if self._started and call:
-            owed = changed or failed
-            self._journal.done(
-                self._host.name, self._host.play_key, call.id,
-                changed=owed, handlers=names if owed else (),
-            )  # fmt: skip
-        if changed and not failed and names and (unknown := self._host.notify(names, written=self._started)):
-            result["failed"] = True
-            result["msg"] = f"there is no handler '{unknown[0]}' to notify"
-
-    def _notified(self) -> tuple[str, ...]:
-        return tuple(str(name) for name in flat(self._item.scope.value(list(self._task.notify))))
-
-    @property
-    def _journal(self) -> Journal:
-        return self._run.journal
-
-    @property
-    def _changed_before(self) -> bool:
-        past: HostPast = self._host.past
-        key = task_in_play(self._host.play_key, f"{self._item.call.id}" if self._item.call else "")
-        return not self._prepared.check and key in past.changed
-
-
-def _with_result(scope: Scope, task: Task, result: Mapping[str, Any]) -> Scope:
-    """Return the scope in which conditions on a result are read: under its registered name, or none."""
-    return scope.plus({task.register: results.registered(result)}) if task.register else scope
 
 
 def _outcome(result: Result) -> Outcome:

@@ -10,7 +10,8 @@ from rigd.provision.run.events import Noted
 from rigd.provision.run.flow import HostEnded, PlayEnded, RoleEnded, Stopped, TaskFailed
 from rigd.provision.run.handlers import due
 from rigd.provision.run.play import HostPlay
-from rigd.provision.run.prepare import Preparer, short
+from rigd.provision.run.prepare import Preparer
+from rigd.provision.run.prepared import short
 from rigd.provision.run.selection import flattened
 from rigd.provision.run.tasks import TaskRunner
 
@@ -24,7 +25,7 @@ class Walker:
     def __init__(self, host: HostPlay) -> None:
         self._host = host
         self._run = host.run
-        self._prepare = Preparer(host, host.run.options)
+        self._prepare = Preparer(host)
         self._ahead = Ahead(
             prepare=self._prepare, link_of=host.link, check=host.run.options.check,
             is_action=_is_action, alone=host.alone,
