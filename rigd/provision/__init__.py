@@ -38,10 +38,10 @@ Then, as needed: variables (`run/play`, `run/scopes`, `run/known`, `templating/v
 `rigd/cli/provision_run`). Everything else is one more module, fact, filter, lookup or keyword, each with how to add
 one at the head of its package.
 
-Limits: 64 tasks a frame, 10 hosts at once (`--forks`), 1 GiB a file; a helper that is silent for a minute is given up,
-and gives up itself soon after; a task without a `timeout` has seven hours; 50 runs are kept; 3 boots a run. What of
-Ansible is left out, and why, is told by `rigd provision left-out`; whoever needs that has `ansible-playbook`, which
-runs the same files.
+Limits: 64 tasks a frame, 10 hosts at once (`--forks`), 1 GiB a file; a helper that is silent for a minute is given
+up, and gives up itself soon after; a task without a `timeout` has seven hours; 50 runs are kept; 3 boots a run. What
+of Ansible is left out, and why, is told by `rigd provision left-out`; whoever needs that has `ansible-playbook`,
+which runs the same files.
 
 The daemon never imports this package: it runs provisioning as a process of its own and journals what that reports.
 """
