@@ -53,7 +53,7 @@ def capture(rig, *words, write=None, **environ):
         env={**rig.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
