@@ -7,7 +7,7 @@ import socket
 import pytest
 from provision_recorded import RecordedBox, filled, whats
 
-from rigd.provision.target import fstab, units
+from rigd.provision.target import fstab, ssh_session, units
 from rigd.provision.target.contract import ModuleError
 from rigd.provision.target.modules import (
     authorized_key,
@@ -153,6 +153,31 @@ def test_a_one_shot_that_does_not_remain_is_started_each_time(properties, once):
 def test_a_unit_that_cannot_be_meant(given, text):
     with pytest.raises(ModuleError, match=text):
         changes_of(systemd_service, unit_box(load="not-found", enabled="not-found"), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "by_ssh", "socket", "refused"),
+    [
+        ({"state": "stopped"}, True, "inactive", True),
+        ({"enabled": False}, True, "inactive", True),
+        ({"masked": True}, True, "inactive", True),
+        ({"state": "restarted"}, True, "inactive", False),
+        ({"state": "stopped"}, True, "active", False),
+        ({"state": "stopped"}, False, "inactive", False),
+    ],
+    ids=["stopped", "disabled", "masked", "restarted", "socket-lets-in", "at-the-console"],
+)
+def test_the_last_way_in_stays_open_for_who_came_by_it(given, by_ssh, socket, refused, monkeypatch):
+    session = ssh_session.Session(address="192.0.2.1", own_address="192.0.2.2", port=22) if by_ssh else None
+    monkeypatch.setattr(ssh_session, "present", lambda _environment=None: session)
+    box = unit_box("active", enabled="enabled", Id="ssh.service", Names="sshd.service ssh.service")
+    box.record["systemctl is-active"] = (3, f"{socket}\n")
+
+    if refused:
+        with pytest.raises(ModuleError, match="this run came in by 'sshd'"):
+            changes_of(systemd_service, box, name="sshd", **given)
+    else:
+        assert changes_of(systemd_service, box, name="sshd", **given)
 
 
 def test_what_means_nothing_to_systemd_is_told():

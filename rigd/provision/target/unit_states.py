@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import units
+from rigd.provision.target import ssh_session, units
 from rigd.provision.target.contract import Argument, Box, Change, Kind, ModuleError
 
 ARGUMENTS = {
@@ -32,8 +32,10 @@ DIFFERS = (
     ),
     "a unit that is not there yet is foretold in check mode, not a fault",
     "a service that dies at once is a fault, with the end of its log",
+    "over ssh, the last unit that lets ssh in is neither stopped, disabled nor masked",
 )
 
+WAYS_IN = frozenset({"ssh.service", "sshd.service", "ssh.socket"})
 ENABLED = {
     "enabled": True,
     "alias": True,
@@ -59,6 +61,7 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
         properties = units.show(box, unit, scope if scope != "global" else "system")
         state["properties"] = properties
         state["present"] = properties.get("LoadState") not in ("not-found", None)
+        state["last_way_in"] = _last_way_in(arguments, properties, box)
         if arguments.get("enabled") is not None or arguments.get("masked") is not None:
             state["enablement"] = _enablement(box, unit, properties, scope)
     if arguments.get("daemon_reload"):
@@ -68,6 +71,18 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
         # Stopping and disabling what is not there is a fault, too: a misspelt name must not pass.
         raise units.missing(box, unit, scope)
     return state
+
+
+def _last_way_in(arguments: Mapping[str, Any], properties: Mapping[str, str], box: Box) -> bool:
+    """Return whether the wish would end what this very run came in by, with nothing else to come in by again."""
+    names = {properties.get("Id", ""), *properties.get("Names", "").split()}
+    ends = arguments.get("state") == "stopped" or arguments.get("masked") or arguments.get("enabled") is False
+    if not ends or not names & WAYS_IN or not units.running(dict(properties)):
+        return False
+    if ssh_session.present(box.environment()) is None:
+        return False
+    others = units.systemctl(box, "is-active", "--", *sorted(WAYS_IN - names), ok=None).stdout.split()
+    return "active" not in others
 
 
 def _enablement(box: Box, unit: str, properties: Mapping[str, str], scope: str) -> str:
@@ -88,6 +103,11 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
         changes.append(_verb("daemon-reexec", "", "start systemd itself anew", counts=False, once=True))
     if not unit:
         return changes
+    if state.get("last_way_in"):
+        raise ModuleError(
+            f"this run came in by '{unit}', and without it nobody comes in by ssh again: do it at the console, or"
+            " over another way in"
+        )
     return [*changes, *_masking(arguments, state, unit), *_enabling(arguments, state, unit),
             *_moving(arguments, state, unit)]  # fmt: skip
 
