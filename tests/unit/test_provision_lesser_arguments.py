@@ -251,6 +251,11 @@ def test_job_that_cron_would_not_read_is_refused_at_load(arguments: Mapping[str,
         check_arguments("cron", arguments)
 
 
+def test_file_that_uri_sends_is_one_of_the_box() -> None:
+    with pytest.raises(UsageError, match="bring it there by `copy`"):
+        check_arguments("uri", {"url": "http://127.0.0.1/", "method": "PUT", "src": "/f"})
+
+
 def test_answer_that_uri_keeps_gets_its_mode(tmp_path: Path) -> None:
     folder = tmp_path / "case"
     put(folder, {"f": "x"})

@@ -119,6 +119,12 @@ def _body(arguments: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
     return (body if isinstance(body, str) else json.dumps(body)).encode(), None
 
 
+def _together(arguments: Mapping[str, Any]) -> str | None:
+    if arguments.get("src") is not None and not arguments.get("remote_src"):
+        return "`src` is a file of the box: bring it there by `copy`, and say `remote_src: true`"
+    return None
+
+
 MODULE = Module(
     names=("ansible.builtin.uri",),
     summary="one HTTP request from the box, and what the answer must be",
@@ -148,8 +154,9 @@ MODULE = Module(
         {"msg": state["skip"], "skipped": False} if "skip" in state else state.get("answer", {})
     ),
     exclusive=(("body", "src"),),
+    check_arguments=_together,
     differs=(
         "`body_format: form-multipart` is left out: curl by `command` sends files",
-        "`src` is a file of the box, with `remote_src` or without",
+        "`src` is a file of the box alone, so it goes with `remote_src: true`; `copy` brings one there",
     ),
 )
