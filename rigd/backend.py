@@ -19,14 +19,16 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef, RuntimeUnavailableError
 from rigd.settings import Settings
 from rigd.supervise import knobs
+from rigd.supervise.decision import Entry, Reply
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.incidents import Incidents
 from rigd.supervise.live import Board, Live
 from rigd.supervise.loop import Supervisor
+from rigd.supervise.observations import RequestKind
 from rigd.supervise.overlay import OPERATOR, KnobStep
 from rigd.supervise.plan import load_plan
 from rigd.supervise.report import Surroundings, status_document
-from rigd.supervise.state import Entry, Reply, RequestKind, State
+from rigd.supervise.state import State
 
 SUBSCRIBER_LIMIT = 500
 """Items kept for a reader that is slow; older ones are dropped, and it is told."""

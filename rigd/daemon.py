@@ -34,6 +34,7 @@ from rigd.runtime.gates import least_free_mib
 from rigd.settings import Settings
 from rigd.supervise import drift_watch
 from rigd.supervise.alerting import Alerter, Around
+from rigd.supervise.decision import Decision, Entry
 from rigd.supervise.drift_hands import DriftHands
 from rigd.supervise.drift_watch import DriftWatch
 from rigd.supervise.effects import EngineEffects
@@ -43,9 +44,10 @@ from rigd.supervise.host_watch import HostWatch, Supervised
 from rigd.supervise.incidents import Incidents
 from rigd.supervise.live import Board
 from rigd.supervise.loop import Supervisor
+from rigd.supervise.observations import Observation, RequestKind
 from rigd.supervise.plan import Plan, load_plan
 from rigd.supervise.resume import resume
-from rigd.supervise.state import STATUS, Decision, Entry, Observation, RequestKind, State, Status
+from rigd.supervise.state import STATUS, State, Status
 from rigd.supervise.warming import prefix_files
 
 RUNTIME_RETRY_S = 2.0

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from rigd.supervise.state import Reply, RequestKind, State
+from rigd.supervise.decision import Reply
+from rigd.supervise.observations import RequestKind
+from rigd.supervise.state import State
 
 Document = dict[str, Any]
 """A JSON object as it goes over the wire; the README describes each."""

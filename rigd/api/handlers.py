@@ -15,7 +15,9 @@ from rigd.api.connections import connection_of
 from rigd.api.logs import TAIL_LIMIT, last_lines
 from rigd.api.streams import Stream, StreamSlots, event_lines, live_lines, log_bytes
 from rigd.errors import RigdError
-from rigd.supervise.state import Reply, RequestKind, State
+from rigd.supervise.decision import Reply
+from rigd.supervise.observations import RequestKind
+from rigd.supervise.state import State
 
 NDJSON = "application/x-ndjson"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"

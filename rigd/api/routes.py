@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rigd.api import handlers
 from rigd.api.access import Access
 from rigd.api.handlers import Handler
-from rigd.supervise.state import RequestKind
+from rigd.supervise.observations import RequestKind
 
 
 @dataclass(frozen=True, kw_only=True)

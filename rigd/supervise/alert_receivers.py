@@ -15,9 +15,9 @@ from rigd.rig.alert_urls import masked_url, without_url
 from rigd.rig.schema import Alerts, PrivateUrl, SecretRef
 from rigd.runtime.secrets import reference, resolve_secret
 from rigd.supervise.alert_state import Level, Message
+from rigd.supervise.decision import Entry
 from rigd.supervise.outbox import DETAIL_LIMIT
 from rigd.supervise.quiet import clock
-from rigd.supervise.state import Entry
 
 DISK_S = 5.0
 """Longest wait for the files that hold URLs, in seconds."""

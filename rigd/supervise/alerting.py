@@ -40,10 +40,11 @@ from rigd.supervise.alert_receivers import (
 )
 from rigd.supervise.alert_state import Happening, Message, Seen
 from rigd.supervise.alerts import fold
+from rigd.supervise.decision import Entry
 from rigd.supervise.outbox import KEPT, Kept, Outcome
 from rigd.supervise.plan import Plan
 from rigd.supervise.quiet import quiet_until
-from rigd.supervise.state import STATUS, Entry, Failure, Status
+from rigd.supervise.state import STATUS, Failure, Status
 
 STATE_NAME = "alerts.json"
 RECORD_NAME = "alerts.delivered"

@@ -12,20 +12,13 @@ from dataclasses import replace
 
 from rigd.rig.schema import Ladder
 from rigd.supervise import knobs
+from rigd.supervise.decision import Decision, Entry, LookBeforeTrial, UseOverlay
 from rigd.supervise.ladder import OFFLINE_KNOB
 from rigd.supervise.moves import Policy, stop, with_job
+from rigd.supervise.observations import TrialLook
 from rigd.supervise.overlay import OPERATOR, RAISED, KnobStep
 from rigd.supervise.room import BUCKETS, Roominess, after_look, roominess, with_gpu
-from rigd.supervise.state import (
-    Decision,
-    Entry,
-    JobKind,
-    LookBeforeTrial,
-    State,
-    Status,
-    TrialLook,
-    UseOverlay,
-)
+from rigd.supervise.state import JobKind, State, Status
 
 MOST_DOUBLINGS = 6
 CONDITION_OF = {OFFLINE_KNOB: "network"}

@@ -13,25 +13,15 @@ from dataclasses import replace
 
 from rigd.runtime.base import EngineExit, Presence
 from rigd.supervise import climb, health, pending, pool, trend_track, trends, warm
+from rigd.supervise.decision import Decision, Entry, RememberGood, SendCanary
 from rigd.supervise.finished import on_finished
 from rigd.supervise.health import Answer, Sample, Verdict, Vitals
 from rigd.supervise.moves import Policy, begin_warm, launch, move, moved, stop
+from rigd.supervise.observations import Observation, TrialLook
 from rigd.supervise.overdue import on_overdue
 from rigd.supervise.overlay import RAISED
 from rigd.supervise.requests import on_request
-from rigd.supervise.state import (
-    SERVING,
-    Decision,
-    Entry,
-    Failure,
-    KnownGood,
-    Observation,
-    RememberGood,
-    SendCanary,
-    State,
-    Status,
-    TrialLook,
-)
+from rigd.supervise.state import SERVING, Failure, KnownGood, State, Status
 
 FAILING_SHOWS = 2
 """Consecutive failed health probes that make a ready engine degraded: one may be a connection's bad luck."""

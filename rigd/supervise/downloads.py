@@ -17,7 +17,7 @@ from rigd.adapters.hub_cache import MAIN, Checked, Damaged
 from rigd.engine.spec import LaunchSpec
 from rigd.rig.schema import Engine
 from rigd.supervise.caches import NoPlace, Place, is_folder, place_of_download
-from rigd.supervise.state import MovedAside
+from rigd.supervise.observations import MovedAside
 
 CHECK_S = 600.0
 """Longest time spent on comparing checksums, in seconds: 60 GB at the 100 MB/s of a hard disk."""

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rigd.rig.drift import Drift
+from rigd.supervise.decision import Entry
 from rigd.supervise.drift_report import Difference, Report
-from rigd.supervise.state import SERVING, Entry, JobKind, State, Status
+from rigd.supervise.state import SERVING, JobKind, State, Status
 
 RETRY_S = 600.0
 """Pause after a look that could not be made; doubled each time."""

@@ -13,10 +13,11 @@ from rigd import log
 from rigd.adapters.store import Store
 from rigd.rig.drift import Drift
 from rigd.supervise import drift
+from rigd.supervise.decision import Entry
 from rigd.supervise.drift import DRIFT_STATE, Calm, DriftAct, DriftState, Situation
 from rigd.supervise.drift_report import Report
 from rigd.supervise.host_watch import Supervised
-from rigd.supervise.state import Entry, State
+from rigd.supervise.state import State
 
 FACT = "drift"
 """Name under which the state is kept in the store."""

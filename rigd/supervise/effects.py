@@ -22,48 +22,47 @@ from rigd.runtime.base import CheckReport, EngineRef, Presence, Runtime, Runtime
 from rigd.runtime.secrets import resolve_api_key
 from rigd.supervise import looking
 from rigd.supervise.card_room import ReadCards, with_room
+from rigd.supervise.decision import (
+    Action,
+    CancelJob,
+    CheckConfiguration,
+    EndExtra,
+    Entry,
+    Launch,
+    LookAt,
+    LookBeforeTrial,
+    MoveAside,
+    RememberGood,
+    SendCanary,
+    StopEngine,
+    UseKnownGood,
+    UseOverlay,
+    UseRules,
+    UseSpecification,
+    WarmPrefixes,
+)
 from rigd.supervise.ending import AfterStop, BeforeStop, HostSays, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
 from rigd.supervise.live import Board, Live, StartTail
 from rigd.supervise.memory_watch import watch_memory
 from rigd.supervise.moves import Policy
-from rigd.supervise.plan import Plan, make_plan
-from rigd.supervise.probes import load_of, send_canary, watch_health
-from rigd.supervise.state import (
-    STATUS,
-    Action,
-    CancelJob,
-    CheckConfiguration,
+from rigd.supervise.observations import (
     CheckDone,
-    EndExtra,
-    Entry,
     Exited,
-    Failure,
     Finished,
-    Launch,
     LaunchFailed,
-    LookAt,
-    LookBeforeTrial,
     Looked,
-    MoveAside,
     MovedAside,
     Observation,
-    RememberGood,
     Result,
-    SendCanary,
-    State,
-    Status,
-    StopEngine,
     StopFailed,
     TrialLook,
-    UseKnownGood,
-    UseOverlay,
-    UseRules,
-    UseSpecification,
     WarmDone,
-    WarmPrefixes,
 )
+from rigd.supervise.plan import Plan, make_plan
+from rigd.supervise.probes import load_of, send_canary, watch_health
+from rigd.supervise.state import STATUS, Failure, State, Status
 from rigd.supervise.warming import Warmer
 
 LOOK_AGAIN_S = 2.0

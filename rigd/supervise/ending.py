@@ -12,11 +12,13 @@ from rigd.adapters.store import Store
 from rigd.runtime import startlog
 from rigd.runtime.base import Runtime, RuntimeUnavailableError, StopReport
 from rigd.supervise.classify import Diagnosis, Retry, diagnose
+from rigd.supervise.decision import StopEngine
 from rigd.supervise.host import HostFinding
 from rigd.supervise.host_blame import RECENT_S, blamed
 from rigd.supervise.ladder import Remedy
+from rigd.supervise.observations import StopDone, StopFailed
 from rigd.supervise.slow_answers import ANSWERED
-from rigd.supervise.state import Failure, StopDone, StopEngine, StopFailed
+from rigd.supervise.state import Failure
 
 LOG_BYTES = 4 << 20
 """How much of the log's end is diagnosed. Start-up logs are far smaller; a long run ends with its cause."""

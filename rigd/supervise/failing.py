@@ -9,22 +9,12 @@ A failed trial is taken back before anything else; a changed rig file that fails
 from dataclasses import replace
 
 from rigd.supervise import knobs, slow_answers
+from rigd.supervise.decision import Decision, UseKnownGood, UseOverlay
 from rigd.supervise.ladder import REPEATED, UTILIZATION, Move, Rung, Tried, next_rung
 from rigd.supervise.moves import Policy, move, moved
 from rigd.supervise.overlay import OPERATOR, RAISED, KnobStep
 from rigd.supervise.rungs import ANSWERED_KEPT, Case, take
-from rigd.supervise.state import (
-    Decision,
-    Desired,
-    Failure,
-    GiveUp,
-    KnownGood,
-    Pending,
-    State,
-    Status,
-    UseKnownGood,
-    UseOverlay,
-)
+from rigd.supervise.state import Desired, Failure, GiveUp, KnownGood, Pending, State, Status
 
 
 def failed(status: Status, failure: Failure, policy: Policy, *, now_s: float, jitter: float) -> Decision:

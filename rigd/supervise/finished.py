@@ -4,30 +4,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rigd.supervise import climb, trends, warm
+from rigd.supervise.decision import Decision, Entry, Reply, UseSpecification
 from rigd.supervise.failing import failed
 from rigd.supervise.health import Vitals
 from rigd.supervise.moves import Policy, as_wished, launch, move, moved, stop
-from rigd.supervise.pending import looked, moved_aside
-from rigd.supervise.state import (
+from rigd.supervise.observations import (
     CheckDone,
-    Decision,
-    Desired,
-    Entry,
     Finished,
     LaunchDone,
     LaunchFailed,
     Looked,
     MovedAside,
-    PrefixWarmth,
-    Reply,
-    State,
-    Status,
     StopDone,
     StopFailed,
     TrialLook,
-    UseSpecification,
     WarmDone,
 )
+from rigd.supervise.pending import looked, moved_aside
+from rigd.supervise.state import Desired, PrefixWarmth, State, Status
 
 BOOTS_KEPT = 200
 """Times of starts that are remembered; more than any budget of a window."""

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from rigd.adapters.gpu_driver import DriverVersions
 from rigd.rig.host import Host
-from rigd.supervise.state import Entry
+from rigd.supervise.decision import Entry
 
 ACTIVE_LIMIT = 64
 """Findings kept at a time; a host with more trouble than this has been understood."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from rigd import log
 from rigd.adapters.store import Store
+from rigd.supervise.decision import Entry
 from rigd.supervise.host import HostFinding, HostKind, HostState, without
 from rigd.supervise.host_acts import (
     COUNTED,
@@ -28,7 +29,7 @@ from rigd.supervise.host_acts import (
 from rigd.supervise.host_root import Answer
 from rigd.supervise.host_watch import HostWatch, Supervised
 from rigd.supervise.live import Board
-from rigd.supervise.state import Desired, Entry, State, Status
+from rigd.supervise.state import Desired, State, Status
 
 FACT = "host-acts"
 """Name under which the history is kept in the store."""

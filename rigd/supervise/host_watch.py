@@ -44,7 +44,7 @@ from rigd.supervise.host_kernel import after_kernel
 from rigd.supervise.launching import HOST_GATE
 from rigd.supervise.live import Board
 from rigd.supervise.plan import Plan
-from rigd.supervise.state import Entry, State, Status
+from rigd.supervise.state import State, Status
 
 FACT = "host"
 """Name under which the state is kept in the store."""
@@ -209,7 +209,7 @@ class HostWatch:
         await self._tell(before, state)
 
     async def _tell(self, before: HostState, after: HostState) -> None:
-        told: tuple[Entry, ...] = entries(before, after)
+        told = entries(before, after)
         for entry in told:
             say = self._log.warning if entry.kind == "host-finding" else self._log.info
             say(entry.message, event_kind=entry.kind, **dict(entry.data))

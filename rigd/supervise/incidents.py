@@ -26,11 +26,13 @@ from rigd.errors import explain
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineRef
 from rigd.supervise import evidence, incident
+from rigd.supervise.decision import Entry, StopEngine
 from rigd.supervise.effects import EngineEffects
 from rigd.supervise.evidence import Evidence
 from rigd.supervise.known_secrets import known_secrets
+from rigd.supervise.observations import StopDone
 from rigd.supervise.redaction import Redaction
-from rigd.supervise.state import Entry, Failure, Status, StopDone, StopEngine
+from rigd.supervise.state import Failure, Status
 
 T = TypeVar("T")
 

@@ -17,8 +17,9 @@ from rigd.runtime.gates import check_gates
 from rigd.supervise.classify import diagnose
 from rigd.supervise.ending import full_sentence, remedies_of, retry_helps
 from rigd.supervise.live import Board, Live
+from rigd.supervise.observations import LaunchDone, LaunchFailed
 from rigd.supervise.plan import Plan
-from rigd.supervise.state import Failure, LaunchDone, LaunchFailed
+from rigd.supervise.state import Failure
 
 GATE_POLL_S = 0.5
 SPEC = TypeAdapter(LaunchSpec)

@@ -20,8 +20,8 @@ from rigd.runtime.gates import check_gates
 from rigd.supervise import downloads
 from rigd.supervise.caches import DOWNLOAD, NoPlace, place_of
 from rigd.supervise.downloads import Show
+from rigd.supervise.observations import Looked, MovedAside
 from rigd.supervise.plan import Plan
-from rigd.supervise.state import Looked, MovedAside
 
 GATE_POLL_S = 0.5
 SETTLE_SLACK_S = 2.0

@@ -13,24 +13,21 @@ from typing import Protocol
 from rigd import log
 from rigd.runtime.base import EngineRef
 from rigd.supervise.decide import decide
-from rigd.supervise.health import Vitals
-from rigd.supervise.moves import Policy
-from rigd.supervise.overlay import KnobStep
-from rigd.supervise.state import (
+from rigd.supervise.decision import (
     Action,
     Decision,
     Entry,
-    Observation,
     Reply,
-    Request,
-    RequestKind,
-    State,
-    Status,
     UseKnownGood,
     UseOverlay,
     UseRules,
     UseSpecification,
 )
+from rigd.supervise.health import Vitals
+from rigd.supervise.moves import Policy
+from rigd.supervise.observations import Observation, Request, RequestKind
+from rigd.supervise.overlay import KnobStep
+from rigd.supervise.state import State, Status
 
 LEAST_PAUSE_S = 0.02
 TICK_S = 0.5

@@ -3,21 +3,8 @@
 from dataclasses import dataclass, replace
 
 from rigd.rig.schema import Engine, Supervision, Warm
-from rigd.supervise.state import (
-    TRANSITIONS,
-    Action,
-    CancelJob,
-    Decision,
-    Entry,
-    Failure,
-    Job,
-    JobKind,
-    Launch,
-    State,
-    Status,
-    StopEngine,
-    WarmPrefixes,
-)
+from rigd.supervise.decision import Action, CancelJob, Decision, Entry, Launch, StopEngine, WarmPrefixes
+from rigd.supervise.state import TRANSITIONS, Failure, Job, JobKind, State, Status
 
 BROKEN_GRACE_S = 0.5
 """From TERM to KILL for a tree that is already broken: there is nothing left to shut down cleanly."""

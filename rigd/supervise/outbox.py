@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter
 
 from rigd.supervise.alert_state import AlertState, Message
-from rigd.supervise.state import Entry
+from rigd.supervise.decision import Entry
 
 LIMIT = 100
 """Messages that wait; the oldest go first."""

@@ -6,24 +6,20 @@ Every effect has deadlines of its own; this is the second net, for an effect tha
 from dataclasses import replace
 
 from rigd.rig.schema import Deadlines
+from rigd.supervise.decision import CancelJob, Decision
 from rigd.supervise.finished import on_finished
 from rigd.supervise.moves import Policy
-from rigd.supervise.state import (
-    CancelJob,
+from rigd.supervise.observations import (
     CheckDone,
-    Decision,
-    Failure,
     Finished,
-    Job,
-    JobKind,
     LaunchFailed,
     Looked,
     MovedAside,
     Result,
-    Status,
     StopFailed,
     WarmDone,
 )
+from rigd.supervise.state import Failure, Job, JobKind, Status
 
 LOOK_S = 60.0
 """Longest look at a condition, in seconds."""

@@ -9,23 +9,14 @@ Both are jobs: a daemon that is killed while one runs begins it again, and neith
 from dataclasses import replace
 
 from rigd.supervise.conditions import CONDITIONS, look_s
+from rigd.supervise.decision import Decision, Entry, LookAt, MoveAside, UseOverlay
 from rigd.supervise.failing import go_on, rung_for
 from rigd.supervise.ladder import OFFLINE_KNOB, WHOLE, Move, Rung, found, spent
 from rigd.supervise.moves import Policy, launch, moved, with_job
+from rigd.supervise.observations import Looked, MovedAside
 from rigd.supervise.overlay import OPERATOR
 from rigd.supervise.rungs import wait_s
-from rigd.supervise.state import (
-    Decision,
-    Entry,
-    JobKind,
-    LookAt,
-    Looked,
-    MoveAside,
-    MovedAside,
-    Pending,
-    Status,
-    UseOverlay,
-)
+from rigd.supervise.state import JobKind, Pending, Status
 
 NETWORK = "network"
 

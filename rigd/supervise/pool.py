@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from rigd.supervise import baselines
 from rigd.supervise.baselines import SECOND, SLOW_START_S, PoolRestart, of_digest
+from rigd.supervise.decision import Decision, Entry
 from rigd.supervise.moves import Policy
-from rigd.supervise.state import Decision, Entry, State, Status, Trouble
+from rigd.supervise.state import State, Status, Trouble
 from rigd.supervise.trend_rules import Trend
 
 LEAST_ANSWER = 32

@@ -3,6 +3,16 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from rigd.supervise.decision import (
+    CancelJob,
+    CheckConfiguration,
+    Decision,
+    Entry,
+    Reply,
+    UseOverlay,
+    UseRules,
+    UseSpecification,
+)
 from rigd.supervise.moves import (
     Policy,
     as_wished,
@@ -15,25 +25,10 @@ from rigd.supervise.moves import (
     with_job,
     without_pending,
 )
+from rigd.supervise.observations import Request, RequestKind
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.resume import after_maintenance
-from rigd.supervise.state import (
-    SERVING,
-    CancelJob,
-    CheckConfiguration,
-    Decision,
-    Desired,
-    Entry,
-    JobKind,
-    Reply,
-    Request,
-    RequestKind,
-    State,
-    Status,
-    UseOverlay,
-    UseRules,
-    UseSpecification,
-)
+from rigd.supervise.state import SERVING, Desired, JobKind, State, Status
 
 _UP = SERVING | {State.STARTING}
 

@@ -7,20 +7,11 @@ outlives the daemon: one that runs is adopted, never restarted for the daemon's 
 from dataclasses import replace
 
 from rigd.runtime.base import EngineRef
+from rigd.supervise.decision import Decision, EndExtra, Entry, UseKnownGood, UseOverlay
 from rigd.supervise.health import Vitals
 from rigd.supervise.ladder import Move
 from rigd.supervise.moves import Policy, as_wished, launch, move, moved, stop
-from rigd.supervise.state import (
-    Decision,
-    Desired,
-    EndExtra,
-    Entry,
-    JobKind,
-    State,
-    Status,
-    UseKnownGood,
-    UseOverlay,
-)
+from rigd.supervise.state import Desired, JobKind, State, Status
 
 
 def resume(

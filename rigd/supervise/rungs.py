@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 
 from rigd.supervise.conditions import CONDITIONS
+from rigd.supervise.decision import Decision, UseOverlay
 from rigd.supervise.ladder import Move, Rung
 from rigd.supervise.moves import Policy, move, moved
 from rigd.supervise.overlay import KnobStep
-from rigd.supervise.state import Aside, Decision, Failure, Pending, State, Status, UseOverlay
+from rigd.supervise.state import Aside, Failure, Pending, State, Status
 
 ANSWERED_KEPT = 64
 """Marks of rungs that are remembered; more than any budget of a window."""

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from rigd.supervise import memory_trend, slow_answers
 from rigd.supervise.baselines import of_digest
+from rigd.supervise.decision import Decision, Entry
 from rigd.supervise.failing import rung_for
 from rigd.supervise.ladder import Move
 from rigd.supervise.moves import Policy
 from rigd.supervise.pool import accepted_pool
-from rigd.supervise.state import Decision, Entry, Failure, State, Status, Trouble
+from rigd.supervise.state import Failure, State, Status, Trouble
 from rigd.supervise.trend_rules import RULES, Grade, Rule, Standard, Trend
 from rigd.supervise.trend_track import Gauge
 

@@ -20,7 +20,8 @@ from rigd.prefix.hits import Cache, shared_length
 from rigd.rig.schema import Prefix, Rig
 from rigd.supervise import warm
 from rigd.supervise.live import Board, Live
-from rigd.supervise.state import PrefixWarmth, WarmDone
+from rigd.supervise.observations import WarmDone
+from rigd.supervise.state import PrefixWarmth
 
 IDLE_POLL_S = 0.5
 FILE_LIMIT_BYTES = 8 << 20

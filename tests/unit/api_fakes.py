@@ -12,8 +12,10 @@ from typing import Any
 
 from rigd.api import listen, make_app, serve
 from rigd.settings import Settings
+from rigd.supervise.decision import Reply
 from rigd.supervise.incident import contents_text
-from rigd.supervise.state import Reply, RequestKind, State
+from rigd.supervise.observations import RequestKind
+from rigd.supervise.state import State
 
 QUEUE_LIMIT = 50
 

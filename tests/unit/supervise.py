@@ -5,28 +5,13 @@ from dataclasses import replace
 from rigd.rig.schema import Arguments, Backoff, Engine, Ladder, RuntimeKind, Speculative, Supervision, Warm
 from rigd.runtime.base import EngineExit, EngineRef, StopReport
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import Decision, LookBeforeTrial
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample, Vitals
 from rigd.supervise.load import Load
 from rigd.supervise.moves import Policy
+from rigd.supervise.observations import Exited, Finished, Observation, Request, RequestKind, Result, TrialLook
 from rigd.supervise.room import Bucket, Room
-from rigd.supervise.state import (
-    Decision,
-    Desired,
-    Exited,
-    Failure,
-    Finished,
-    Job,
-    JobKind,
-    LookBeforeTrial,
-    Observation,
-    PrefixWarmth,
-    Request,
-    RequestKind,
-    Result,
-    State,
-    Status,
-    TrialLook,
-)
+from rigd.supervise.state import Desired, Failure, Job, JobKind, PrefixWarmth, State, Status
 
 NOW_S = 1_000_000.0
 RULES = Supervision(

@@ -13,8 +13,9 @@ from receiver import REFUSE, Receiver
 from rigd.adapters.store import Store
 from rigd.supervise import alerting, outbox
 from rigd.supervise.alerting import STATE_NAME, Alerter, Around
+from rigd.supervise.decision import Entry
 from rigd.supervise.plan import Plan, load_plan
-from rigd.supervise.state import Entry, Failure, State, Status
+from rigd.supervise.state import Failure, State, Status
 
 GAVE_UP = Entry(kind="gave-up", message="gave up after 5 failures", data=(("to", "failed"),))
 NOISE = Entry(kind="launched", message="engine launched as start 3")

@@ -19,7 +19,8 @@ from rigd.api.routes import ROUTES
 from rigd.client import Client, RefusedError
 from rigd.errors import RigdError, UnreachableError, UsageError
 from rigd.settings import Settings
-from rigd.supervise.state import Reply, RequestKind
+from rigd.supervise.decision import Reply
+from rigd.supervise.observations import RequestKind
 
 PROJECT = Path(__file__).resolve().parents[2]
 NOBODY = 65534

@@ -14,7 +14,8 @@ from rigd.cli import main as entry
 from rigd.cli.app import COMMANDS, MOUNTS
 from rigd.cli.status import duration, parse, render
 from rigd.settings import Settings
-from rigd.supervise.state import Reply, RequestKind
+from rigd.supervise.decision import Reply
+from rigd.supervise.observations import RequestKind
 
 PROJECT = Path(__file__).resolve().parents[2]
 SLOW_MODULES = (

@@ -20,19 +20,12 @@ from supervise import (
 )
 
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import LookBeforeTrial, StopEngine, UseOverlay
 from rigd.supervise.health import Health
+from rigd.supervise.observations import Observation, StopDone, TrialLook
 from rigd.supervise.overlay import RAISED, KnobStep
 from rigd.supervise.room import BUCKETS, Room, after_look, roominess, with_gpu
-from rigd.supervise.state import (
-    KnownGood,
-    LookBeforeTrial,
-    Observation,
-    State,
-    StopDone,
-    StopEngine,
-    TrialLook,
-    UseOverlay,
-)
+from rigd.supervise.state import KnownGood, State
 
 CEILING = replace(
     POLICY,

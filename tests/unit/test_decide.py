@@ -29,28 +29,27 @@ from supervise import (
 
 from rigd.runtime.base import EngineSeen, Presence
 from rigd.supervise.decide import decide
-from rigd.supervise.health import Answer, CacheMark, Health, Vitals
-from rigd.supervise.state import (
+from rigd.supervise.decision import (
     CancelJob,
     CheckConfiguration,
-    CheckDone,
-    Desired,
-    GiveUp,
-    JobKind,
     Launch,
+    SendCanary,
+    StopEngine,
+    UseSpecification,
+    WarmPrefixes,
+)
+from rigd.supervise.health import Answer, CacheMark, Health, Vitals
+from rigd.supervise.observations import (
+    CheckDone,
     LaunchDone,
     LaunchFailed,
     Observation,
     RequestKind,
-    SendCanary,
-    State,
     StopDone,
-    StopEngine,
     StopFailed,
-    UseSpecification,
     WarmDone,
-    WarmPrefixes,
 )
+from rigd.supervise.state import Desired, GiveUp, JobKind, State
 
 
 def kinds(decision) -> tuple[type, ...]:

@@ -8,27 +8,14 @@ from supervise import ENGINE, NOW_S, POLICY, REPORT, proved
 from rigd.rig.schema import Rig, Supervision
 from rigd.runtime.base import EngineExit
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import Launch, LookAt, SendCanary, StopEngine, UseOverlay, WarmPrefixes
 from rigd.supervise.health import Answer, CanaryResult, Health, Sample
 from rigd.supervise.ladder import Remedy
 from rigd.supervise.load import Load
+from rigd.supervise.observations import Exited, Finished, LaunchDone, Looked, Observation, StopDone, WarmDone
 from rigd.supervise.overlay import apply
 from rigd.supervise.resume import resume
-from rigd.supervise.state import (
-    Exited,
-    Finished,
-    Launch,
-    LaunchDone,
-    LookAt,
-    Looked,
-    Observation,
-    SendCanary,
-    State,
-    StopDone,
-    StopEngine,
-    UseOverlay,
-    WarmDone,
-    WarmPrefixes,
-)
+from rigd.supervise.state import State
 
 DAY_S = 86_400
 TICK_S = 5

@@ -10,8 +10,9 @@ from rigd.runtime import startlog
 from rigd.runtime.base import EngineExit, RuntimeUnavailableError, StopReport
 from rigd.supervise import ending
 from rigd.supervise.classify import diagnose
+from rigd.supervise.decision import StopEngine
 from rigd.supervise.ending import end_engine, merged
-from rigd.supervise.state import StopEngine, StopFailed
+from rigd.supervise.observations import StopFailed
 
 SAMPLER = (
     "RuntimeError: CUDA out of memory occurred when warming up sampler with 10 dummy requests. "

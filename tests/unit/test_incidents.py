@@ -16,11 +16,13 @@ from rigd.rig.schema import RuntimeKind
 from rigd.runtime import startlog
 from rigd.runtime.base import EngineExit, EngineRef, StopReport
 from rigd.supervise import evidence, incidents
+from rigd.supervise.decision import Entry, StopEngine
 from rigd.supervise.incident import PART, TOTAL_BYTES
 from rigd.supervise.incidents import Incidents
 from rigd.supervise.known_secrets import known_secrets
+from rigd.supervise.observations import StopDone
 from rigd.supervise.plan import load_plan
-from rigd.supervise.state import Entry, Failure, Status, StopDone, StopEngine
+from rigd.supervise.state import Failure, Status
 
 RIG = """
 name: box

@@ -13,31 +13,32 @@ from supervise import ENGINE, NOW_S, POLICY, REPORT, WISH, failure, load, proved
 from rigd.rig.schema import Rig
 from rigd.runtime.base import EngineExit
 from rigd.supervise.decide import decide
-from rigd.supervise.health import Answer, CanaryResult, Health, Sample
-from rigd.supervise.ladder import Remedy
-from rigd.supervise.overlay import apply
-from rigd.supervise.resume import resume
-from rigd.supervise.state import (
-    STATUS,
+from rigd.supervise.decision import (
     CancelJob,
-    Exited,
-    Finished,
     Launch,
-    LaunchDone,
-    LaunchFailed,
     LookAt,
-    Looked,
     MoveAside,
-    MovedAside,
-    Observation,
     SendCanary,
-    State,
-    StopDone,
     StopEngine,
     UseOverlay,
-    WarmDone,
     WarmPrefixes,
 )
+from rigd.supervise.health import Answer, CanaryResult, Health, Sample
+from rigd.supervise.ladder import Remedy
+from rigd.supervise.observations import (
+    Exited,
+    Finished,
+    LaunchDone,
+    LaunchFailed,
+    Looked,
+    MovedAside,
+    Observation,
+    StopDone,
+    WarmDone,
+)
+from rigd.supervise.overlay import apply
+from rigd.supervise.resume import resume
+from rigd.supervise.state import STATUS, State
 
 STEPS_LIMIT = 400
 RULES = POLICY.supervision.model_copy(update={"attempts": 5})

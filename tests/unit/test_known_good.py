@@ -5,20 +5,10 @@ from dataclasses import replace
 from supervise import ENGINE, NOW_S, POLICY, REPORT, RULES, failure, finished, status
 
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import Launch, RememberGood, UseKnownGood, UseOverlay, UseSpecification
+from rigd.supervise.observations import Observation, Request, RequestKind, StopDone
 from rigd.supervise.resume import resume
-from rigd.supervise.state import (
-    KnownGood,
-    Launch,
-    Observation,
-    RememberGood,
-    Request,
-    RequestKind,
-    State,
-    StopDone,
-    UseKnownGood,
-    UseOverlay,
-    UseSpecification,
-)
+from rigd.supervise.state import KnownGood, State
 
 GOOD = KnownGood(digest="d0", basis="d0", start=3)
 

@@ -22,22 +22,12 @@ from supervise import (
 from rigd.rig.schema import Arguments, Docker, Engine, Ladder, Rig
 from rigd.supervise import knobs
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import StopEngine, UseOverlay
 from rigd.supervise.ladder import Move, Remedy, Tried, next_rung
+from rigd.supervise.observations import LaunchFailed, Looked, Observation, Request, RequestKind, StopDone
 from rigd.supervise.overlay import KnobStep, apply
 from rigd.supervise.plan import make_plan
-from rigd.supervise.state import (
-    GiveUp,
-    KnownGood,
-    LaunchFailed,
-    Looked,
-    Observation,
-    Request,
-    RequestKind,
-    State,
-    StopDone,
-    StopEngine,
-    UseOverlay,
-)
+from rigd.supervise.state import GiveUp, KnownGood, State
 
 LIMITS = Ladder()
 SET_LENGTH = Remedy(knob="max_model_len", change="set", value=34736)

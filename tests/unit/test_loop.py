@@ -7,8 +7,10 @@ import pytest
 from supervise import ENGINE, NOW_S, POLICY, exited, finished, sampled, status
 
 from rigd.supervise import loop
+from rigd.supervise.decision import Decision, Launch
 from rigd.supervise.loop import QUEUE_LIMIT, Supervisor
-from rigd.supervise.state import Decision, Launch, LaunchDone, RequestKind, State
+from rigd.supervise.observations import LaunchDone, RequestKind
+from rigd.supervise.state import State
 
 
 class Script:

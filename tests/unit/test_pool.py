@@ -20,8 +20,10 @@ from supervise import (
 
 from rigd.supervise.baselines import BASELINES_KEPT, Baseline, PoolRestart, kept
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import Launch, StopEngine
+from rigd.supervise.observations import Observation, StopDone
 from rigd.supervise.resume import resume
-from rigd.supervise.state import STATUS, Launch, Observation, State, StopDone, StopEngine
+from rigd.supervise.state import STATUS, State
 
 WHOLE = Baseline(digest="d1", start=3, startup_s=60.0, pool_tokens=691_176)
 SPENT = PoolRestart(digest="d1", start=6, pool_tokens=500_000, at_s=NOW_S - 100)

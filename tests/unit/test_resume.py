@@ -6,22 +6,11 @@ import pytest
 from supervise import ENGINE, NOW_S, OTHER, POLICY, failure, healthy, launched, status
 
 from rigd.rig.schema import Rig
+from rigd.supervise.decision import EndExtra, Launch, StopEngine, UseOverlay
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import make_plan
 from rigd.supervise.resume import resume
-from rigd.supervise.state import (
-    STATUS,
-    Desired,
-    EndExtra,
-    GiveUp,
-    Job,
-    JobKind,
-    Launch,
-    State,
-    Status,
-    StopEngine,
-    UseOverlay,
-)
+from rigd.supervise.state import STATUS, Desired, GiveUp, Job, JobKind, State, Status
 
 ALL_STORED = [
     pytest.param(status(State.READY), id="ready"),

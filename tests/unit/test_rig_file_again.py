@@ -8,17 +8,11 @@ from supervise import ENGINE, NOW_S, POLICY, status
 from rigd.rig.host import Host
 from rigd.rig.schema import Alerts, Engine, Rig, RuntimeKind
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import Launch, StopEngine, UseRules
+from rigd.supervise.observations import Observation, Request, RequestKind
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import make_plan
-from rigd.supervise.state import (
-    Launch,
-    Observation,
-    Request,
-    RequestKind,
-    State,
-    StopEngine,
-    UseRules,
-)
+from rigd.supervise.state import State
 
 STEP = KnobStep(knob="max_num_seqs", old=10, new=5, kind="cuda_oom", sentence="s")
 

@@ -13,44 +13,45 @@ from rigd.rig.schema import Rig
 from rigd.runtime.base import EngineExit
 from rigd.supervise.baselines import Baseline
 from rigd.supervise.decide import decide
-from rigd.supervise.health import Answer, CanaryResult, Health, Sample
-from rigd.supervise.ladder import Move, Remedy
-from rigd.supervise.memory_trend import GIB, MemorySample
-from rigd.supervise.overlay import OPERATOR, KnobStep, apply
-from rigd.supervise.resume import resume
-from rigd.supervise.slow_answers import ANSWERED
-from rigd.supervise.state import (
+from rigd.supervise.decision import (
     CancelJob,
     CheckConfiguration,
-    CheckDone,
-    Desired,
     EndExtra,
-    Exited,
-    Finished,
     Launch,
-    LaunchDone,
-    LaunchFailed,
     LookAt,
     LookBeforeTrial,
-    Looked,
     MoveAside,
-    MovedAside,
-    Observation,
     RememberGood,
-    Request,
-    RequestKind,
     SendCanary,
-    State,
-    StopDone,
     StopEngine,
-    StopFailed,
-    TrialLook,
     UseKnownGood,
     UseOverlay,
     UseSpecification,
-    WarmDone,
     WarmPrefixes,
 )
+from rigd.supervise.health import Answer, CanaryResult, Health, Sample
+from rigd.supervise.ladder import Move, Remedy
+from rigd.supervise.memory_trend import GIB, MemorySample
+from rigd.supervise.observations import (
+    CheckDone,
+    Exited,
+    Finished,
+    LaunchDone,
+    LaunchFailed,
+    Looked,
+    MovedAside,
+    Observation,
+    Request,
+    RequestKind,
+    StopDone,
+    StopFailed,
+    TrialLook,
+    WarmDone,
+)
+from rigd.supervise.overlay import OPERATOR, KnobStep, apply
+from rigd.supervise.resume import resume
+from rigd.supervise.slow_answers import ANSWERED
+from rigd.supervise.state import Desired, State
 
 KINDS = st.sampled_from(
     [

@@ -7,11 +7,13 @@ from supervise import ENGINE, NOW_S, OTHER, POLICY, REPORT, RULES, answered, fin
 
 from rigd.rig.trends import Trends
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import UseOverlay
 from rigd.supervise.health import Vitals
 from rigd.supervise.memory_trend import GIB, MemorySample
+from rigd.supervise.observations import Observation, StopDone
 from rigd.supervise.resume import resume
 from rigd.supervise.slow_answers import SlowAnswer
-from rigd.supervise.state import Observation, State, StopDone, Trouble, UseOverlay
+from rigd.supervise.state import State, Trouble
 
 LIMITS = Trends(acceptance_draft_tokens=100, undrafted_tokens=100, preemption_stretch_s=20)
 POLICY_T = replace(POLICY, supervision=RULES.model_copy(update={"trends": LIMITS, "attempts": 5}))

@@ -10,28 +10,15 @@ from rigd.rig.schema import Rig
 from rigd.supervise import knobs, looking
 from rigd.supervise.conditions import CONDITIONS, LONGEST_LOOK_S, look_s
 from rigd.supervise.decide import decide
+from rigd.supervise.decision import Launch, LookAt, MoveAside, UseOverlay
 from rigd.supervise.ladder import CACHES, ROADS, Move, Remedy
 from rigd.supervise.looking import LOOKS
+from rigd.supervise.observations import LaunchFailed, Looked, MovedAside, Observation, RequestKind, StopDone
 from rigd.supervise.overlay import KnobStep
 from rigd.supervise.plan import make_plan
 from rigd.supervise.resume import resume
 from rigd.supervise.rules import RULES as FAILURE_RULES
-from rigd.supervise.state import (
-    STATUS,
-    Aside,
-    GiveUp,
-    Launch,
-    LaunchFailed,
-    LookAt,
-    Looked,
-    MoveAside,
-    MovedAside,
-    Observation,
-    RequestKind,
-    State,
-    StopDone,
-    UseOverlay,
-)
+from rigd.supervise.state import STATUS, Aside, GiveUp, State
 
 TAKEN = failure("port_in_use", sentence="The port is taken.")
 LADDER = POLICY.supervision.ladder
