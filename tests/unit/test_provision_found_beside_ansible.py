@@ -73,9 +73,14 @@ def test_kernels_own_files_can_be_slurped(bench: Bench) -> None:
 
 
 def test_command_that_took_too_long_has_no_exit_code_and_no_change(bench: Bench) -> None:
-    found = bench.play("- {name: slow, command: sleep 5, timeout: 0.1, ignore_errors: true}")
+    found = bench.play(
+        """
+        - {name: slow, command: sleep 5, timeout: 0.1, ignore_errors: true, register: slow}
+        - {debug: {msg: "{{ slow is timedout }}"}}
+        """
+    )
 
-    assert found.counts == {"ok": 1, "ignored": 1}
+    assert (found.counts, found.messages()) == ({"ok": 2, "ignored": 1}, [True])
     assert "rc" not in found.ended("slow").result
 
 

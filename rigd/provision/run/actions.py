@@ -34,9 +34,8 @@ def _debug(_host: HostPlay, prepared: Prepared, item: Item) -> Result:
         given = {key: value for key, value in arguments.items() if key == "msg"}
         text = item.scope.arguments(given, prepared.task.argument_places).get("msg", "Hello world!")
         return results.done(msg=text, shown={"msg": text})
-    name = str(item.scope.value(name)) if "{{" in str(name) else str(name)
     try:
-        value = item.scope.compute(name)
+        value = item.scope.compute(str(name))
     except RigdError as error:
         value = f"VARIABLE IS NOT DEFINED! ({explain(error)})"
     return results.done(**{name: value}, shown={name: value})

@@ -138,7 +138,10 @@ class RealBox:
             return float("inf")
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
-            raise ModuleError(f"the task did not end within its timeout of {self._timeout_s:g} s")
+            raise ModuleError(
+                f"the task did not end within its timeout of {self._timeout_s:g} s",
+                timedout={"period": self._timeout_s},
+            )
         return left_s
 
 

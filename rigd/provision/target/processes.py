@@ -87,7 +87,7 @@ def run(
     if outputs[2]:
         raise ModuleError(
             f"`{shown(argv)}` did not end within {timeout_s:.3g} s and was ended",
-            stdout=stdout, stderr=stderr, cmd=[*argv],
+            stdout=stdout, stderr=stderr, cmd=[*argv], timedout={"period": timeout_s},
         )  # fmt: skip
     return CommandResult(argv=tuple(argv), rc=process.returncode, stdout=stdout, stderr=stderr)
 

@@ -89,7 +89,9 @@ def layers_for(
 ) -> Layers:
     """Return the layers of a task. `facts` are those of the box, without `ansible_`."""
     role = task.role if task else None
-    known: dict[str, Any] = {"role_name": role.name, "role_path": str(role.path)} if role else {}
+    known: dict[str, Any] = {}
+    if role:
+        known = {"role_name": role.name, "ansible_role_name": role.name, "role_path": str(role.path)}
     return Layers(
         defaults=(*(used.defaults for used in play.public_roles), *((role.defaults,) if role else ())),
         inventory=host.vars if host else {},
