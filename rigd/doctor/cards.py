@@ -174,12 +174,17 @@ def power(facts: Facts, wish: Wish | None) -> Iterator[Finding]:
     if unknown(facts, "smi") is not None:
         return
     for card in facts["smi"]["cards"]:
-        limit, most, name = card["power.limit"], card["power.max_limit"], card["uuid"]
+        limit, least, most, name = (
+            card[key] for key in ("power.limit", "power.min_limit", "power.max_limit", "uuid")
+        )
         wanted = None if wish is None else _limit(wish, card)
         if limit is None:
             continue
         if wanted is None:
             yield info("power", f"{name}: {limit:g} W of at most {most or 0:g} W; the rig file sets none")
+        elif most and not (least or 0) <= wanted <= most:
+            sentence = f"{name} takes {least or 0:g} to {most:g} W, and the rig file says {wanted:g} W"
+            yield warning("power", sentence, "host.gpus: a power_limit_w that the card takes")
         elif abs(limit - wanted) > 1:
             sentence = f"{name} may draw {limit:g} W, and the rig file says {wanted:g} W"
             yield warning(
@@ -199,7 +204,4 @@ def _limit(wish: Wish, card: Mapping[str, Any]) -> float | None:
             one.card.lower().removeprefix("0000:")
         ):
             return one.power_limit_w
-    wanted = everyone
-    if wanted is not None and card["power.max_limit"]:
-        wanted = min(max(wanted, card["power.min_limit"] or 0), card["power.max_limit"])
-    return wanted
+    return everyone
