@@ -16,6 +16,18 @@ from rigd.rig.sizes import parse_size
 
 OTHER_DRAFTERS = ("eagle", "eagle3", "draft_model", "dflash", "medusa")
 AUTO = "auto"
+NOT_RECKONED = (
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "num_gpu_blocks_override",
+    "disable_hybrid_kv_cache_manager",
+    "mamba_block_size",
+    "mamba_cache_mode",
+    "kv_cache_dtype_skip_layers",
+    "hf_overrides",
+)
+"""Arguments that change the pool in ways that are not followed here."""
 RECKONED_VERSION = "0.32"
 SILENT = LogSays()
 
@@ -52,6 +64,8 @@ class Budget:
     """The pool from bytes of memory; None where shape or memory is not known."""
     used: Figure | None
     """Tokens that the plan is made with: measured, else stated, else computed."""
+    activation: Figure | None
+    """With a log and a card: what of each card is neither weights nor pool."""
     implied: Pool | None
     """The pool whose tokens come nearest to those: what its blocks and bytes must be."""
     plan: Plan | None
@@ -71,11 +85,12 @@ def reckon(rig: Rig, given: Given) -> Budget:
     """Return a rig's budget. Raises `UsageError` where model and settings contradict one another."""
     settings = settings_of(rig, wide_cpu=given.wide_cpu)
     unknown: list[str] = []
+    card = given.card or (card_memory(rig.budget.card) if rig.budget.card else None)
     layout = None if given.shape is None else lay_out(given.shape, settings)
     computed = None
     context = None
     if given.shape is not None and layout is not None:
-        memory = _memory(rig, settings, given, unknown)
+        memory = _memory(rig, settings, given, card, unknown)
         context = _context(rig, settings, given.shape, layout, memory)
         computed = None if memory is None else make_pool(layout, memory, context)
         unknown += _doubts(rig, settings, given.shape)
@@ -101,6 +116,7 @@ def reckon(rig: Rig, given: Given) -> Budget:
         layout=layout,
         computed=computed,
         used=used,
+        activation=None if card is None else given.log.activation(settings, card),
         implied=implied,
         plan=make_plan(rig.channels, limits, hit_rate=hit_rate)
         if limits is not None and rig.channels
@@ -146,7 +162,9 @@ def _implied(
     return make_pool(layout, memory, context)
 
 
-def _memory(rig: Rig, settings: PoolSettings, given: Given, unknown: list[str]) -> Figure | None:
+def _memory(
+    rig: Rig, settings: PoolSettings, given: Given, card: Figure | None, unknown: list[str]
+) -> Figure | None:
     """Return the bytes of the pool on each card, from whatever says most exactly how many."""
     if settings.pool_bytes is not None:
         return settings.pool_bytes
@@ -157,7 +175,6 @@ def _memory(rig: Rig, settings: PoolSettings, given: Given, unknown: list[str]) 
             "the pool's bytes: without VLLM_CPU_KVCACHE_SPACE the engine takes a share of the free memory"
         )
         return None
-    card = given.card or (card_memory(rig.budget.card) if rig.budget.card else None)
     weights = given.weights
     if rig.budget.weights is not None:
         weights = Figure(value=parse_size(rig.budget.weights), source=Source.STATED, note="budget.weights")
@@ -170,7 +187,7 @@ def _memory(rig: Rig, settings: PoolSettings, given: Given, unknown: list[str]) 
             f"the pool's bytes: no kv_cache_memory_bytes, and for a share of the card {' and '.join(missing)}"
         )
         return None
-    activation = given.log.activation(settings, card) or ASSUMED_ACTIVATION
+    activation = ASSUMED_ACTIVATION
     if rig.budget.activation is not None:
         stated = parse_size(rig.budget.activation)
         activation = Figure(value=stated, source=Source.STATED, note="budget.activation")
@@ -186,6 +203,10 @@ def _doubts(rig: Rig, settings: PoolSettings, shape: ModelShape) -> list[str]:
     found = []
     if not rig.engine.version.startswith(RECKONED_VERSION):
         found.append(f"vLLM {rig.engine.version}: the arithmetic is that of {RECKONED_VERSION}")
+    extra = {name.replace("-", "_") for name in rig.engine.arguments.extra}
+    found += [
+        f"engine.arguments.extra: {name} is not reckoned with" for name in NOT_RECKONED if name in extra
+    ]
     if settings.speculative_method in OTHER_DRAFTERS:
         found.append(
             f"the layers of the {settings.speculative_method} drafter: another model's, and not counted"

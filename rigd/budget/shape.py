@@ -49,8 +49,3 @@ class ModelShape:
     recurrent: Recurrent | None = None
     draft_layers: int = 0
     """Layers with a KV cache of their own that the model brings for multi-token prediction."""
-
-    @property
-    def is_hybrid(self) -> bool:
-        """Whether some layers keep a recurrent state."""
-        return self.recurrent is not None

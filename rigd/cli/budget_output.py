@@ -184,6 +184,9 @@ def _pool(budget: Budget) -> None:
     if computed is not None:
         print_text(f"computed  {_pool_line(computed)}")
         print_text(f"          {_memory_line(computed.memory)}")
+    if budget.activation is not None:
+        rest = budget.activation
+        print_text(f"          budget.activation by that start: {rest.value / GIB:.2f}GiB, {rest.note}")
     if budget.deviation is not None and used is not None:
         print_text(f"          {budget.deviation:+.2%} against {used.value:,} ({used.source})")
     same = computed is not None and implied is not None and implied.blocks == computed.blocks
@@ -250,6 +253,7 @@ def as_document(budget: Budget) -> dict[str, Any]:
         "verdict": verdict,
         "pool": None if budget.used is None else budget.used.document(),
         "deviation": budget.deviation,
+        "activation": None if budget.activation is None else budget.activation.document(),
         "computed": None if budget.computed is None else _pool_document(budget.computed),
         "implied": None if budget.implied is None else _pool_document(budget.implied),
         "layout": None if budget.layout is None else asdict(budget.layout),

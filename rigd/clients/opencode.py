@@ -1,6 +1,7 @@
 """OpenCode's file, and Kilo's, which comes from it: a provider for each channel, as timeouts are a provider's.
 
-`limit.input` is the channel's context, `limit.context` that and the answer, `limit.output` what a request asks for.
+`limit.input` is the channel's context, `limit.context` that and the answer, `limit.output` what a request asks for
+(32,000 at most, unless the client's OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX says more).
 The client looks at these only after an answer, so a plugin beside the file holds each prompt against its channel:
 what is too long is summed up, or refused, before the engine sees it.
 """
@@ -13,8 +14,6 @@ from rigd.clients.plan import KeyKind, KeyRef, Plan
 from rigd.clients.settings import ClientFile, Form, Rule, Setting
 
 PACKAGE = "@ai-sdk/openai-compatible"
-MOST_OUTPUT = 32_000
-"""OpenCode asks for no more than this (OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX raises it)."""
 SCHEMAS = {"opencode": "https://opencode.ai/config.json", "kilo": "https://app.kilo.ai/config.json"}
 
 

@@ -126,7 +126,7 @@ def test_a_log_calibrates_what_the_card_needs():
         "GPU KV cache size: 691,239 tokens, Maximum concurrency for 262,144 tokens per request: 2.64x\n"
     )
     found = budget_of(RIG_A, log=log)
-    rest = log.activation(found.settings, card_memory("RTX 3090"))
+    rest = found.activation
 
     assert (found.used.value, found.used.source) == (691_239, Source.READ)
     assert abs(found.deviation) < 0.005
@@ -137,6 +137,17 @@ def test_the_last_start_of_a_log_counts():
     says = read_log("GPU KV cache size: 1,000 tokens\nCPU KV cache size: 2,000 tokens\n")
 
     assert (says.pool_tokens, says.available, says.activation(PoolSettings(), pool(1))) == (2_000, None, None)
+
+
+def test_what_changes_the_pool_and_is_not_reckoned_is_told():
+    rig = load(RIG_A, environ={}).rig
+    arguments = rig.engine.arguments.model_copy(update={"extra": {"pipeline-parallel-size": 2}})
+    rig = rig.model_copy(update={"engine": rig.engine.model_copy(update={"arguments": arguments})})
+    config = CONFIGS / rig.budget.config
+
+    found = reckon(rig, Given(shape=read_shape(config.read_text(), str(config))))
+
+    assert "engine.arguments.extra: pipeline_parallel_size is not reckoned with" in found.unknown
 
 
 # --- refusals and changes ---
