@@ -54,7 +54,9 @@ def test_broken_run_comes_to_the_same_end(stories: Stories, way: str, at: int) -
     assert {**story.left, "reboots": END["reboots"]} == END, [run.events for run in story.rest]
     assert story.left.get("reboots", "") in reboots
     assert story.rebooted
-    assert [run.code for run in story.rest] == [0]
+    # The box of a busy machine may be late to answer; then it is unreachable, and asked again.
+    assert {run.code for run in story.rest[:-1]} <= {4}, [run.events[-3:] for run in story.rest]
+    assert story.rest[-1].code == 0
 
 
 # --- a box in trouble ---
@@ -213,6 +215,8 @@ SECRETS = """
     - {name: refused, copy: {content: "{{ secret }}", dest: /srv/secret, validate: "/bin/false %%s"}}
     - {name: no number, debug: {msg: "{{ secret | int / 0 }}"}}
     - {name: no such file, copy: {src: "{{ secret }}", dest: /srv/y}}
+    - {name: "named {{ secret }}", command: "true"}
+    - {name: asks, pause: {prompt: "{{ secret }}", seconds: 0}}
     - {name: asserted, assert: {that: ["secret == 'other'"], fail_msg: "{{ secret }}"}}
   handlers:
     - {name: told, command: "true", args: {stdin: "{{ secret }}"}}

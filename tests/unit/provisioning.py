@@ -29,6 +29,8 @@ class FakeBox:
     facts: dict[str, Any] = field(default_factory=lambda: {"kernel": "6.1", "distribution": "Debian"})
     facts_asked: int = 0
     targets: list[Any] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+    """Other runs that hold the box's lock, each until it was asked for once."""
     fault: Callable[[str], None] = lambda _where: None
     """Called before and after each request; a test breaks the run there."""
 
@@ -107,7 +109,8 @@ class FakeHelper:
 
     def one(self, kind, *, deadline_s=None, **fields) -> dict[str, Any]:
         if kind == "lock":
-            return {"event": "locked"}
+            holders = self._box.holders
+            return {"event": "busy", "holder": holders.pop(0)} if holders else {"event": "locked"}
         return self._real.one(kind, deadline_s=deadline_s, **fields)
 
     def facts(self, subset=None) -> dict[str, Any]:

@@ -320,6 +320,11 @@ def test_a_box_without_python_is_a_sentence(stream, sentence):
         begin(Scene(stream))
 
 
+def test_a_user_that_is_not_there_is_named():
+    with pytest.raises(BecomeError, match="there is no user 'ada' on 'rig'"):
+        begin(Scene(Script(ENTERED, stderr="RIGD-HELPER NO-USER ada\n")), user="ada")
+
+
 def test_an_interpreter_that_is_not_there_is_named():
     target = Target(name="rig", python="/opt/py/python3", bootstrap=True)
 

@@ -6,6 +6,7 @@ import pytest
 from provisioning import Bench
 
 from rigd.errors import UsageError
+from rigd.provision.run import boxes
 
 
 @pytest.fixture
@@ -564,3 +565,23 @@ def test_folder_is_copied_with_all_in_it(bench, tmp_path):
     assert found.code == 0, found.events
     assert (tmp_path / "out/below/b").read_text() == "b\n"
     assert again.counts == {"ok": 1}
+
+
+def test_run_that_is_about_to_end_on_the_box_is_waited_for(bench, monkeypatch):
+    monkeypatch.setattr(boxes, "LOCK_POLL_S", 0)
+    bench.box.holders = ["run of old.yml"] * 3
+
+    found = bench.play('- {name: one, shell: "true"}\n')
+
+    assert found.code == 0
+    assert "waiting for another run on the box to end" in found.notes()
+
+
+def test_run_that_works_on_the_box_is_named(bench, monkeypatch):
+    monkeypatch.setattr(boxes, "LOCK_PATIENCE_S", 0)
+    bench.box.holders = ["run of old.yml"]
+
+    found = bench.play('- {name: one, shell: "true"}\n')
+
+    assert (found.code, found.counts) == (1, {"failed": 1})
+    assert "another run is at work on 'box': run of old.yml (wait until it has ended" in found.text()

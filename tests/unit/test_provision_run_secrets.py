@@ -32,6 +32,8 @@ TASKS = """
   delay: 0
   no_log: true
   ignore_errors: true
+- {name: "named {{ password }}", shell: "true", no_log: true}
+- {name: asks, pause: {prompt: "{{ password }}", seconds: 0}, no_log: true}
 - {name: replaced, lineinfile: {path: "{{ here }}/secret", line: "{{ password }}?"}, no_log: true}
 - name: block
   no_log: true

@@ -97,6 +97,11 @@ def start_helper(door: Door, target: Target, user: str | None, *, blobs: BlobSou
             f"cannot become '{user}' on '{target.name}': there is no sudo",
             hint=f"log in as {user}, or as root install it: apt-get install sudo",
         )
+    if helper.word == "NO-USER":
+        raise BecomeError(
+            f"there is no user '{user}' on '{target.name}'",
+            hint="a task before this one may create it; else correct become_user",
+        )
     if user is not None and not helper.entered:
         return _with_password(door, target, user, refused=helper, blobs=blobs)
     # What lies there may be broken: once more, sent anew.

@@ -80,7 +80,7 @@ def _fail(_host: HostPlay, _prepared: Prepared, item: Item) -> Result:
 def _pause(host: HostPlay, prepared: Prepared, item: Item) -> Result:
     arguments = item.arguments
     seconds = float(arguments["seconds"] or 0) + 60 * float(arguments["minutes"] or 0)
-    if arguments["prompt"]:
+    if arguments["prompt"] and not prepared.secret:
         host.run.tell(Progress(host=host.name, text=str(arguments["prompt"]), lasting=True))
     if seconds and not prepared.check:
         host.wait(seconds)

@@ -1,6 +1,7 @@
 """The boxes of a run: one helper a host and user, spoken to in the runner's values; and the facts they tell."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from rigd.provision.run.results import sentence
 ASK_DEADLINE_S = 25_000.0
 """Longest wait for one frame; a task's own deadline is shorter, and kept on the box."""
 GRACE_S = 30.0
+LOCK_PATIENCE_S = 10.0
+"""A run that was killed holds the box's lock until its helper has seen that, and ended what it ran."""
+LOCK_POLL_S = 0.5
 
 TargetOf = Callable[[str], Target]
 Tell = Callable[[str], None]
@@ -84,7 +88,10 @@ class Boxes:
         """Keep other runs from the box. Helpers of other users come under the same run's lock."""
         if any(host == self._name and other.alive for (host, _user), other in self._links.items()):
             return
-        answer = link.ask("lock", holder=holder)
+        until_s = time.monotonic() + LOCK_PATIENCE_S
+        while (answer := link.ask("lock", holder=holder))["event"] == "busy" and time.monotonic() < until_s:
+            self._tell("waiting for another run on the box to end")
+            time.sleep(LOCK_POLL_S)
         if answer["event"] == "busy":
             who = f": {answer['holder']}" if answer.get("holder") else ""
             raise Busy(

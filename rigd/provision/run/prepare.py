@@ -33,7 +33,7 @@ class Preparer:
             shell = Prepared(
                 task=task,
                 id=f"{self._host.path}{task.id}",
-                name=self.shown_name(task, scope),
+                name=self._shown_name(task, None if secret else scope),
                 secret=secret,
                 looped=task.loop is not None,
                 check=self._options.check if task.check_mode is None else self._flag(scope, task.check_mode),
@@ -47,10 +47,11 @@ class Preparer:
             return replace(shell, items=(self._item(shell, scope, 0, {}, None),))
         return self._looped(shell, task.loop, scope)
 
-    def shown_name(self, task: Task, scope: Scope) -> str:
-        """Return the task's name as a person sees it: its role first, templates filled in where they can be."""
+    @staticmethod
+    def _shown_name(task: Task, scope: Scope | None) -> str:
+        """Return the task's name as a person sees it: its role first, templates filled in where that may be."""
         name = task.name or short(task)
-        if "{{" in name:
+        if scope is not None and "{{" in name:
             try:
                 name = str(scope.value(name))
             except RigdError:
