@@ -21,6 +21,7 @@ CPU_LATENT_BLOCK = 16
 FEW = 1.5
 """Up to this many times the fewest layers of a kind, a group is as large as the most of a kind."""
 FLOAT32 = "float32"
+KV_DTYPE = "engine.arguments.kv_cache_dtype"
 STATE_BLOCKS = 2
 """State blocks of a request with prefix caching: the running one and the one before it."""
 
@@ -135,14 +136,14 @@ def model_dtype(shape: ModelShape, settings: PoolSettings) -> str:
 
 def _token_bytes(shape: ModelShape, settings: PoolSettings, heads: int) -> int:
     """Return the bytes of one token in one layer with attention."""
-    own = _width(model_dtype(shape, settings), "dtype")
+    own = _model_width(shape, settings)
     kind = settings.kv_dtype
     dim = shape.head_dim
     if shape.latent_dim is not None:
         if kind == "fp8_ds_mla":
             return 656
         return shape.latent_dim * (
-            1 if kind.startswith("fp8") else own if kind == "auto" else _width(kind, "kv_cache_dtype")
+            1 if kind.startswith("fp8") else own if kind == "auto" else _width(kind, KV_DTYPE)
         )
     if kind in {"int8_per_token_head", "fp8_per_token_head"}:
         return heads * (2 * dim + 2 * SCALE_BYTES)
@@ -152,15 +153,21 @@ def _token_bytes(shape: ModelShape, settings: PoolSettings, heads: int) -> int:
         return 2 * heads * (dim // 2 + dim // 16)
     if kind.startswith("fp8"):
         return 2 * heads * dim
-    return 2 * heads * dim * (own if kind == "auto" else _width(kind, "kv_cache_dtype"))
+    return 2 * heads * dim * (own if kind == "auto" else _width(kind, KV_DTYPE))
 
 
-def _width(dtype: str, key: str) -> int:
+def _model_width(shape: ModelShape, settings: PoolSettings) -> int:
+    """Return the bytes of one number of the activations."""
+    said_by = "the model's dtype" if settings.dtype == "auto" else "engine.arguments.dtype"
+    return _width(model_dtype(shape, settings), said_by)
+
+
+def _width(dtype: str, said_by: str) -> int:
     try:
         return WIDTHS[dtype]
     except KeyError:
         raise UsageError(
-            f"cannot reckon the KV pool: engine.arguments.{key} {dtype!r} is a number format that rigd does not know",
+            f"cannot reckon the KV pool: {said_by} {dtype!r} is a number format that rigd does not know",
             hint=f"it knows {', '.join(sorted(WIDTHS))}, and fp8, int8_per_token_head, nvfp4 for the cache",
         ) from None
 
@@ -170,10 +177,9 @@ def _width(dtype: str, key: str) -> int:
 
 def _state_bytes(recurrent: Recurrent, shape: ModelShape, settings: PoolSettings) -> int:
     """Return the bytes of one layer's state on one card: the convolution's last inputs, and the recurrent state."""
-    conv_width = _width(model_dtype(shape, settings), "dtype")
-    state_width = _width(
-        state_dtype(recurrent, settings) or model_dtype(shape, settings), "mamba_ssm_cache_dtype"
-    )
+    conv_width = _model_width(shape, settings)
+    state = state_dtype(recurrent, settings)
+    state_width = conv_width if state is None else _width(state, "engine.arguments.mamba_ssm_cache_dtype")
     rows = recurrent.kernel - 1 + settings.speculative_tokens
     if recurrent.kind is StateKind.GATED_DELTA_NET:
         keys = 2 * recurrent.key_heads * recurrent.key_dim
@@ -189,8 +195,8 @@ def _state_bytes(recurrent: Recurrent, shape: ModelShape, settings: PoolSettings
             hint=f"engine.arguments.tensor_parallel_size: a divisor of {recurrent.value_heads}",
         )
     heads = recurrent.value_heads // settings.ranks
-    state = heads * recurrent.value_dim * recurrent.key_dim
-    return channels // settings.ranks * rows * conv_width + state * state_width
+    numbers = heads * recurrent.value_dim * recurrent.key_dim
+    return channels // settings.ranks * rows * conv_width + numbers * state_width
 
 
 def state_dtype(recurrent: Recurrent, settings: PoolSettings) -> str | None:

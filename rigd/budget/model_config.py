@@ -12,6 +12,8 @@ HINT = "`--config` names another file; or state the pool, as the engine said it,
 NESTED = ("text_config", "llm_config", "language_config")
 """Where multimodal models keep the language model."""
 DRAFT_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+MOST = 10**9
+"""No number of a model is larger."""
 FULL, WINDOW, LINEAR, MAMBA = "full_attention", "sliding_attention", "linear_attention", "mamba"
 
 
@@ -45,8 +47,8 @@ class Config:
             value = self.values.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise self.wrong(f"{self.place(key)} is {value!r}, not a whole number of at least {least}")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+                raise self.wrong(f"{self.place(key)} is {value!r}, not a whole number of {least} to {MOST:,}")
             return value
         others = f" (or {', '.join(keys[1:])})" if len(keys) > 1 else ""
         raise self.wrong(f"{self.place(keys[0])}{others} is missing")
@@ -72,7 +74,7 @@ def read_shape(text: str, path: str) -> ModelShape:
     """Return the shape that a config.json describes. Raises `ConfigError`."""
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where = (
             f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         )
@@ -187,7 +189,15 @@ def _gated_delta_net(config: Config, kind: str) -> ModelShape:
     """Return the shape of a model that has full attention in every fourth layer, say, and linear in the others."""
     layers = config.whole("num_hidden_layers")
     kinds = _layer_types(config, (FULL, LINEAR))
-    full = kinds.count(FULL) if kinds else layers // config.optional("full_attention_interval", default=4)
+    every = "full_attention_interval"
+    interval = (
+        4 if config.get(every) is None else config.whole(every)
+    )  # as the engine, where the file is silent
+    full = kinds.count(FULL) if kinds else layers // interval
+    if not full:
+        raise config.wrong(
+            f"{config.place('layer_types' if kinds else every)} leaves no layer with full attention"
+        )
     recurrent = Recurrent(
         kind=StateKind.GATED_DELTA_NET,
         layers=layers - full,

@@ -1,9 +1,12 @@
 """The KV pool as rigd reckons it is the pool that vLLM's own code makes, to the token."""
 
+import contextlib
 import json
 
 import pytest
 from budgets import Case, as_said, cases, reckoned
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rigd.budget.blocks import lay_out
 from rigd.budget.figure import Figure, Source
@@ -180,6 +183,16 @@ def test_settings_that_contradict_the_model(config, settings, words):
             "text_config.linear_num_value_heads is missing",
         ),
         (json.dumps({"model_type": "deepseek_v3"}), "kv_lora_rank is missing"),
+        (json.dumps(DENSE | {"num_hidden_layers": 10**30}), "not a whole number of 1 to 1,000,000,000"),
+        (
+            json.dumps(HYBRID | {"layer_types": None, "full_attention_interval": 0}),
+            "full_attention_interval is 0, not a whole",
+        ),
+        (
+            json.dumps(HYBRID | {"layer_types": None, "full_attention_interval": 99}),
+            "leaves no layer with full attention",
+        ),
+        ("[" * 100_000, "it is not JSON"),
     ],
 )
 def test_a_config_that_says_too_little_is_named_with_its_place(text, words):
@@ -188,3 +201,20 @@ def test_a_config_that_says_too_little_is_named_with_its_place(text, words):
 
     assert "some/config.json" in str(caught.value)
     assert "--config" in str(caught.value.hint)
+
+
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**70)
+    | st.floats()
+    | st.sampled_from(["", "x", [], {}, [None]])
+)
+
+
+@given(st.sampled_from([DENSE, HYBRID]), st.dictionaries(st.sampled_from([*HYBRID]), ODD, max_size=3))
+def test_whatever_a_config_says_it_is_a_pool_or_a_sentence(config, odd):
+    with contextlib.suppress(UsageError):
+        laid = lay_out(shape(config | odd), PoolSettings(ranks=2))
+
+        assert make_pool(laid, stated(GIB), 4096).tokens.value >= 0
