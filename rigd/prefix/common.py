@@ -163,9 +163,10 @@ def _shared_parts(contents: list[list[Any]]) -> list[Any]:
         if all(part == column[0] for part in column[1:]):
             kept.append(deepcopy(column[0]))
             continue
-        texts = [part.get("text") if isinstance(part, dict) else None for part in column]
-        text = _shared_text([text for text in texts if isinstance(text, str)])
-        if all(isinstance(one, str) for one in texts) and len(text) >= LEAST_TEXT:
+        texts = [
+            part["text"] for part in column if isinstance(part, dict) and isinstance(part.get("text"), str)
+        ]
+        if len(texts) == len(column) and len(text := _shared_text(texts)) >= LEAST_TEXT:
             kept.append({"type": "text", "text": text})
         break
     return kept

@@ -11,8 +11,8 @@ CUE_CHARACTERS = 48
 """How far before a part a word may stand that says what it is."""
 KEPT_TEXTS = 64
 """Texts whose parts are remembered: a sequence of requests brings the same system prompt again and again."""
-LONGEST_LINK = 200
-"""How far before a part the address may begin that it stands in."""
+LONGEST_BEFORE = 200
+"""How far before a part its example may be announced, or the address begin that it stands in."""
 LONGEST_TEXT = 80
 """Most characters of a part that are shown."""
 
@@ -59,13 +59,15 @@ class Moving:
 def _part(
     kind: str, pattern: str, why: str, advice: str, *, level: Level = Level.WARNING, cue: str | None = None
 ) -> Part:
-    words = re.compile(rf"\b(?:{cue})\b", re.IGNORECASE) if cue is not None else None
+    words = re.compile(rf"(?<![a-z0-9])(?:{cue})(?![a-z0-9])", re.IGNORECASE) if cue is not None else None
     return Part(kind=kind, pattern=re.compile(pattern), why=why, advice=advice, level=level, cue=words)
 
 
-_EXAMPLE = re.compile(r"\b(?:e\.g\.|example|for instance|such as|format|look(?:s|ing)? like)", re.IGNORECASE)
+_EXAMPLE = re.compile(
+    r"\b(?:e\.g\.|example|for instance|such as|format|look(?:s|ing)? like|like [{\[\"'`])", re.IGNORECASE
+)
 """Words before a part that make it an example: it stands there the same every day."""
-_LINK = re.compile(r"https?://(?!localhost|127\.)\S*$")
+_LINK = re.compile(r"https?://(?!localhost|127\.)\S+$")
 """An address on the net that a part stands in: somebody pasted it once."""
 _NOW = "today|now|date|time|current|currently|datetime|timestamp|generated|updated|started|uptime|it's the|it is the"
 _LAST = "move it into the last user message"
@@ -85,7 +87,7 @@ PARTS: tuple[Part, ...] = (
     _part(
         "timestamp",
         rf"\b{_ISO_DAY}[T ]{_CLOCK}{_ZONE}"
-        rf"|\b(?:{_WORDED_DAY}|{_NUMBERED_DAY}),?\s+(?:at\s+)?{_CLOCK}{_ZONE}"
+        rf"|\b(?:{_WORDED_DAY}|{_NUMBERED_DAY}|\d{{1,2}}/\d{{1,2}}/\d\d),?\s+(?:at\s+)?{_CLOCK}{_ZONE}"
         rf"|\b{_DAY}\s+{_MONTH}\s+\d{{1,2}}\s+{_CLOCK}(?:\s+[A-Z]{{3,5}})?(?:\s+20\d\d)?"
         rf"|\b{_DAY}\s+\d{{1,2}}\s+{_MONTH}\s+{_CLOCK}(?:\s+[A-Z]{{3,5}})?(?:\s+20\d\d)?"
         r"|\b20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])[T_-](?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?Z?\b",
@@ -98,6 +100,8 @@ PARTS: tuple[Part, ...] = (
         rf"|\b{_DAY}\s+{_MONTH}\s+\d{{1,2}}(?:\s+20\d\d)?\b"
         rf"|\b{_ISO_DAY}\b"
         rf"|\b{_NUMBERED_DAY}\b"
+        rf"|\b\d{{1,2}}(?:st|nd|rd|th)?\s+of\s+{_MONTH}\b|\b{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)\b"
+        r"|\b20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\b"
         r"|\b20\d\d\s?年\s?\d{1,2}\s?月\s?\d{1,2}\s?日",
         "it changes at midnight, and the whole prompt behind it is read again",
         f"leave it out, or {_LAST}",
@@ -106,7 +110,8 @@ PARTS: tuple[Part, ...] = (
     ),
     _part(
         "date",
-        rf"\b(?i:(?:today|it)(?:'s| is)(?: an?)?|day(?: of the week)?(?: is|:|=))\s*{_WEEKDAY}\b",
+        rf"\b(?i:(?:today|it)(?:'s| is)(?: an?)?|day(?: of the week)?(?: is|:|=))\s*{_WEEKDAY}\b"
+        r"|\b(?i:current (?:year|month|week|day)(?: is|:|=))\s*\w+",
         "it changes at midnight, and the whole prompt behind it is read again",
         f"leave it out, or {_LAST}",
     ),
@@ -139,6 +144,8 @@ PARTS: tuple[Part, ...] = (
         r"(?<![\w.])1[5-9]\d{8}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?(?!\w|\.\d)",
         "it is another one in every request",
         f"leave it out, or {_LAST}",
+        level=Level.NOTE,
+        cue=f"{_NOW}|at|began|begun|since|epoch|unix|ts|ms|ns|created|expires|last",
     ),
     _part(
         "hex",
@@ -146,12 +153,13 @@ PARTS: tuple[Part, ...] = (
         "hashes and addresses change with every commit or start",
         "leave it out, or put it into the last user message",
         level=Level.NOTE,
-        cue="commit|sha|sha256|hash|rev|revision|session|id|build|head|token|nonce|cch|object at",
+        cue="commit|sha|hash|container|rev|revision|session|id|build|head|token|nonce|cch|object at",
     ),
     _part(
         "counter",
         r"\b(?i:request|turn|session|build|attempt|iteration|message|run|ticket)(?<!pull request)(?<!merge request)"
-        r"(?i:[ \t]*(?:#|no\.|number|id|count|:)[ \t]*[:=]?[ \t]*#?\d+|\s+\d+\s+of\s+\d+)\b"
+        r"(?i:[ \t]*(?:#|no\.|number|id|count)[ \t]*[:=]?[ \t]*#?\d+|\s+\d+\s+of\s+\d+"
+        r"|[ \t]*:[ \t]*#?\d+(?!\w|[ \t]+(?!of\b)[a-z]))\b"
         r"|\b(?i:tokens?|messages?|turns?|requests?|context|budget)"
         r"(?:[ \t]+(?i:left|remaining|used)[ \t]*[:=]?[ \t]*\d[\d,.]*"
         r"|[ \t]*[:=]?[ \t]*\d[\d,.]*(?:[ \t]?[%kKM])?[ \t]+(?i:left|remaining|used)\b)"
@@ -232,11 +240,11 @@ def _of_kind(part: Part, text: str) -> Iterator[Moving]:
 
 
 def _level(part: Part, text: str, start: int) -> Level:
-    line = text.rfind("\n", max(0, start - LONGEST_LINK), start) + 1
-    before = text[max(line, start - CUE_CHARACTERS) : start]
-    if _EXAMPLE.search(before) or _LINK.search(text[max(line, start - LONGEST_LINK) : start]):
+    first = max(0, start - LONGEST_BEFORE)
+    before = text[max(first, text.rfind("\n", first, start) + 1) : start]
+    if _EXAMPLE.search(before) or _LINK.search(before):
         return Level.NOTE
-    return Level.WARNING if part.cue is not None and part.cue.search(before) else part.level
+    return Level.WARNING if part.cue is not None and part.cue.search(before[-CUE_CHARACTERS:]) else part.level
 
 
 def _covered(one: Moving, found: list[Moving]) -> bool:

@@ -86,6 +86,18 @@ def test_parts_of_a_question_that_are_the_same_are_kept():
     assert common_prefixes(kind)[0]["messages"][1]["content"] == [{"type": "text", "text": RULES}]
 
 
+def test_questions_with_other_pictures_share_what_stands_before_them():
+    """Two clients' screenshots ended a capture with an IndexError: parts without text have nothing to cut."""
+
+    def picture(data):
+        return [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}]
+
+    kind = only_kind(request(RULES, picture("QUJD")), request(RULES, picture("QUJE")))
+
+    assert [one["role"] for one in common_prefixes(kind)[0]["messages"]] == ["system", "user"]
+    assert common_prefixes(kind)[0]["messages"][-1]["content"] == TAIL
+
+
 def test_one_conversation_alone_shares_what_stands_before_its_question():
     (body,) = common_prefixes(only_kind(request(RULES, "one"), request(RULES, "one", "answer", "two")))
 
