@@ -110,7 +110,7 @@ def _doubts(
     client: str, plan: Plan | None, found: Found, file: ClientFile, *, keep_unknown: bool
 ) -> tuple[str, ...]:
     """Return what a person should know of the file that is there. Raises `UsageError` for unknown keys."""
-    if plan is None or found.text is None or not found.text.strip() or file.form is not Form.JSONC:
+    if plan is None or found.text is None or file.form is not Form.JSONC or jsonc.is_empty(found.text):
         return ()
     ignored = unread(found.text, client)
     if ignored and not keep_unknown:

@@ -47,8 +47,7 @@ class Node:
 def parse(text: str) -> Node:
     """Return the value of a whole text. Raises `JsoncError`."""
     reader = _Reader(text)
-    start = 1 if text.startswith(BYTE_ORDER_MARK) else 0
-    at = reader.space(start)
+    at = reader.space(_start(text))
     if at == len(text):
         raise JsoncError("there is nothing in it", text, at)
     node = reader.value(at, 0)
@@ -56,6 +55,15 @@ def parse(text: str) -> Node:
     if end != len(text):
         raise JsoncError("more after the end of the value", text, end)
     return node
+
+
+def is_empty(text: str) -> bool:
+    """Return whether there is no value in a text: at most white space and comments. Raises `JsoncError`."""
+    return _Reader(text).space(_start(text)) == len(text)
+
+
+def _start(text: str) -> int:
+    return 1 if text.startswith(BYTE_ORDER_MARK) else 0
 
 
 def place(text: str, at: int) -> tuple[int, int]:

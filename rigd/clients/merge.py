@@ -1,11 +1,13 @@
 """Settings into the text of a file that may be there: what is not ours keeps its every byte."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tomlkit
 from tomlkit.exceptions import ParseError, TOMLKitError
+from tomlkit.items import InlineTable
 
 from rigd.clients import jsonc
 from rigd.clients.settings import ClientFile, Form, Rule, Setting
@@ -42,7 +44,11 @@ def _prove(text: str, file: ClientFile) -> None:
     """Read the new text once more. Raises `FileFaultError` where it does not say what was asked for."""
     if file.form is Form.WHOLE:
         return
-    present = jsonc.parse(text).value if file.form is Form.JSONC else tomlkit.parse(text).unwrap()
+    present = (
+        jsonc.parse(text).value
+        if file.form is Form.JSONC
+        else tomlkit.parse(text.removeprefix(jsonc.BYTE_ORDER_MARK)).unwrap()
+    )
     missing, _ = _wanted(present, file.settings)
     if missing:
         path = ".".join(missing[0].path)
@@ -58,18 +64,21 @@ def _whole(_old: str | None, file: ClientFile) -> Merged:
 
 
 def _jsonc(old: str | None, file: ClientFile) -> Merged:
-    text = old if old is not None and old.strip() else "{}\n"
+    if old is None or jsonc.is_empty(old):
+        wanted, _ = _wanted({}, file.settings)
+        comments = "" if old is None or not old.strip() else f"{old.rstrip()}\n"
+        return Merged(text=comments + jsonc.write(_nested(wanted)))
+    text = old
     present = jsonc.parse(text).value
     wanted, kept = _wanted(present, file.settings)
-    if old is None or not old.strip():
-        return Merged(text=jsonc.write(_nested(wanted)))
     for path, value in grouped(present, wanted):
         text = jsonc.put(text, path, value)
     return Merged(text=text, kept=kept)
 
 
 def _toml(old: str | None, file: ClientFile) -> Merged:
-    document = tomlkit.parse(old or "")
+    mark = jsonc.BYTE_ORDER_MARK if (old or "").startswith(jsonc.BYTE_ORDER_MARK) else ""
+    document = tomlkit.parse((old or "").removeprefix(mark))
     wanted, kept = _wanted(document.unwrap(), file.settings)
     if not wanted:
         return Merged(text=old or "", kept=kept)
@@ -77,14 +86,23 @@ def _toml(old: str | None, file: ClientFile) -> Merged:
         table: Any = document
         for depth, key in enumerate(setting.path[:-1]):
             if key not in table:
-                super_table = depth < len(setting.path) - 2
-                table[key] = tomlkit.table(is_super_table=super_table)
+                table[key] = _table(inside=table, of_tables=depth < len(setting.path) - 2)
             table = table[key]
             if not isinstance(table, Mapping):
                 way = ".".join(setting.path[: depth + 1])
                 raise FileFaultError(f"{way} is no table, so it cannot have '{setting.path[depth + 1]}'")
         table[setting.path[-1]] = setting.value
-    return Merged(text=tomlkit.dumps(document), kept=kept)
+    text = tomlkit.dumps(document)
+    if old and old.count("\n") == old.count("\r\n") > 0:
+        text = re.sub(r"(?<!\r)\n", "\r\n", text)
+    return Merged(text=mark + text, kept=kept)
+
+
+def _table(*, inside: Any, of_tables: bool) -> Any:
+    """Return a new table as it can stand there: what a person wrote in one line stays in one line."""
+    if isinstance(inside, InlineTable):
+        return tomlkit.inline_table()
+    return tomlkit.table(is_super_table=of_tables)
 
 
 _FORMS: Mapping[Form, Callable[[str | None, ClientFile], Merged]] = {

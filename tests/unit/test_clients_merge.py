@@ -234,6 +234,35 @@ def test_toml_keeps_comments_order_and_other_keys(top, tables):
     assert merge(once, file).text == once
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "[p.rig]\nurl = 1\n"),
+        ("p = { x = { url = 0 } }\n", "p = { x = { url = 0 }, rig = {url = 1}}\n"),
+        ("\ufeffa = 1\r\n", "\ufeffa = 1\r\n\r\n[p.rig]\r\nurl = 1\r\n"),
+        ("p.x.url = 0\n", "p.x.url = 0\n\n[p.rig]\nurl = 1\n"),
+    ],
+    ids=["nothing", "one line", "windows", "dotted"],
+)
+def test_toml_is_written_as_its_neighbours_are(before, after):
+    file = settings(Setting(path=("p", "rig", "url"), value=1), form=Form.TOML)
+
+    once = merge(before, file).text
+
+    assert (once, merge(once, file).text) == (after, after)
+
+
+@pytest.mark.parametrize("before", ["// mine\n", "\ufeff", "\n\n", "/* a */"])
+def test_a_file_without_any_value_keeps_its_comments(before):
+    file = settings(Setting(path=("x",), value=1))
+
+    once = merge(before, file).text
+
+    assert once.startswith(before.strip())
+    assert jsonc.parse(once).value == {"x": 1}
+    assert merge(once, file).text == once
+
+
 def test_toml_with_a_mistake_is_refused_with_its_place():
     with pytest.raises(FileFaultError, match=r"^line 2, column \d+: "):
         merge("a = 1\nb = = 2\n", settings(Setting(path=("x",), value=1), form=Form.TOML))
