@@ -15,7 +15,8 @@ from rigd.budget.model_config import ConfigError, read_shape
 from rigd.budget.readback import LogSays, read_log
 from rigd.budget.reckoning import Given, reckon
 from rigd.budget.shape import ModelShape
-from rigd.cli.budget_output import as_document, show
+from rigd.cli.budget_document import as_document
+from rigd.cli.budget_output import show
 from rigd.cli.console import print_json, say
 from rigd.cli.options import Json
 from rigd.cli.rig import RigPath, opened
