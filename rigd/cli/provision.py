@@ -79,6 +79,7 @@ def runs(
             "state": info.state,
             "changed": info.changed,
             "pending_handlers": {host: list(names) for host, names in info.pending.items()},
+            "damaged_lines": info.past.damaged,
         }
         for info, _ in zip(_journals().all(), range(limit), strict=False)
     ]
@@ -98,6 +99,9 @@ def runs(
         for entry in found
     ]
     print_table(("RUN", "BEGAN", "STATE", "CHANGED", "OWED", "HOSTS", "PLAYBOOK"), rows)
+    for entry in found:
+        if entry["damaged_lines"]:
+            say(f"  the journal of run {entry['run']} has {entry['damaged_lines']} lines that cannot be read")
     return int(ExitCode.DONE)
 
 

@@ -165,3 +165,14 @@ def test_facts_of_a_host_that_answers_are_shown_beside_one_that_does_not(rigd, t
     assert ran.returncode == 4
     assert json.loads(ran.stdout) == {"here": {"kernel": os.uname().release}}
     assert "cannot reach 'gone'" in ran.stderr
+
+
+def test_damaged_journal_is_told_in_the_list(bench, rigd, tmp_path):
+    rigd("provision", "apply", str(bench.playbook(TASKS, handlers="- {name: h, debug: {msg: x}}\n")))
+    [journal] = (tmp_path / "state/runs").iterdir()
+    journal.write_bytes(journal.read_bytes() + b"\0\0\n")
+
+    ran = rigd("provision", "runs")
+
+    assert "1 lines that cannot be read" in ran.stderr
+    assert "done" in ran.stdout

@@ -1,1 +1,6 @@
-"""How a host is reached: one helper a host and user, over ssh or in this process, speaking frames."""
+"""How a host is reached: one helper a host and user, over ssh or in this process, speaking frames.
+
+    target (who, where) -> link.connect -> local: a thread of this process, or another user's by sudo
+                                        -> ssh: opening (configuration, gateways, keys, hostkeys) -> a channel
+    channel or process -> start (become the user, find Python, send the helper if it is not there) -> client.Helper
+"""
