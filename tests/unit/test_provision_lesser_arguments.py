@@ -1,8 +1,10 @@
 """Arguments that few playbooks use: what each leaves in a folder, `F`, and that a second run finds nothing to do."""
 
+import http.server
 import subprocess
 import tarfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from rigd.provision.language.arguments import check_arguments
 from rigd.provision.target import engine
 
 TEXT = "alpha = 1\nbeta = 2\nbeta = 3\n"
+SHA1_OF_A = "3f786850e387550fdab836ed7e6dc881de23001b"
+"""Of a line with `a`."""
 SHA1_OF_X = "11f6ad8ec52a2984abaafd7c3b516503785c2072"
 
 
@@ -265,3 +269,68 @@ def test_answer_that_uri_keeps_gets_its_mode(tmp_path: Path) -> None:
 
     assert (first["changed"], second["changed"], seen(folder, "g")) == (True, False, "x")
     assert (folder / "g").stat().st_mode & 0o7777 == 0o600
+
+
+def test_forced_download_from_a_server_without_dates_is_no_fault(tmp_path: Path, plain_server: str) -> None:
+    folder = tmp_path / "case"
+    put(folder, {"g": "hello"})
+
+    event = done("get_url", {"url": f"{plain_server}/text", "dest": "F/g", "force": True}, folder)
+
+    assert (event["event"], event["changed"], seen(folder, "g")) == ("applied", False, "hello")
+
+
+@pytest.fixture
+def plain_server() -> Iterator[str]:
+    """Give the address of a server that answers `hello`, and tells no date of it."""
+
+    class Hello(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"hello")
+
+        do_HEAD = do_GET  # noqa: N815  (the library's name)
+
+        def log_message(self, *_arguments: Any) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "facts"),
+    [
+        ("lineinfile", {"path": "F/f", "line": "x"}, {"msg": "line added", "backup": ""}),
+        ("lineinfile", {"path": "F/f", "line": "a"}, {"msg": "", "backup": ""}),
+        ("lineinfile", {"path": "F/f", "regexp": "a", "state": "absent"}, {"msg": "1 line(s) removed", "found": 1}),
+        ("blockinfile", {"path": "F/f", "block": "x"}, {"msg": "block inserted"}),
+        ("replace", {"path": "F/f", "regexp": "a", "replace": "b"}, {"msg": "1 replacements made"}),
+        ("file", {"src": "F/f", "dest": "F/l", "state": "link"}, {"state": "link", "mode": "0777"}),
+        ("copy", {"src": "F/f", "dest": "F/g", "remote_src": True}, {"checksum": SHA1_OF_A, "state": "file"}),
+        ("assemble", {"src": "F/d", "dest": "F/g"}, {"checksum": SHA1_OF_X, "mode": "0644", "state": "file"}),
+        ("unarchive", {**UNPACKED, "list_files": True}, {"files": ["d", "d/x"], "state": "directory"}),
+        ("stat", {"path": "F/f"}, {"stat": {"exists": True, "isreg": True, "block_size": 4096}}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_result_has_what_playbooks_register(
+    module: str, arguments: Mapping[str, Any], facts: Mapping[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "case"
+    put(folder, {"f": "a\n", "d/x": "x"}, "tar cf x.tar d; mkdir o")
+
+    told = done(module, arguments, folder)["facts"]
+
+    assert {name: _part(told[name], value) for name, value in facts.items()} == facts
+
+
+def _part(told: Any, wanted: Any) -> Any:
+    return {name: told[name] for name in wanted} if isinstance(wanted, dict) else told

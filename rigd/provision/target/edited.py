@@ -67,8 +67,10 @@ def changes(
     return found
 
 
-def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], found: list[Change], box: Box) -> None:
-    """Write the text, validated, and set the attributes."""
+def apply(
+    arguments: Mapping[str, Any], state: Mapping[str, Any], found: list[Change], box: Box
+) -> dict[str, Any]:
+    """Write the text, validated, and set the attributes; return what was done to it as `msg`."""
     path = state["path"]
     for change in found:
         if "text" in change.data:
@@ -78,6 +80,8 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], found: list[Ch
     if seen is not None:
         uid, gid = state["ids"]
         attributes.put(attributes.differences(path, seen, mode=arguments["mode"], uid=uid, gid=gid))
+    done = [change.what for change in found if "text" in change.data]
+    return {"msg": done[0] if done else "attributes changed"}
 
 
 def put(

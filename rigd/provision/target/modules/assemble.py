@@ -1,11 +1,12 @@
 """`assemble`: one file from the pieces of a folder, in the order of their names."""
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target import edited
+from rigd.provision.target import attributes, edited
 from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 
@@ -50,6 +51,16 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[
     edited.apply({**arguments, "encoding": "utf-8"}, state, changes, box)
 
 
+def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the pieces are now, and as what."""
+    facts: dict[str, Any] = {"src": arguments["src"], "dest": state["path"]}
+    if state["seen"] is not None and state["text"] is not None:
+        content = state["text"].encode("utf-8", "surrogateescape")
+        checksum = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+        facts |= {**attributes.names(state["seen"]), "checksum": checksum}
+    return facts
+
+
 MODULE = Module(
     names=("ansible.builtin.assemble",),
     summary="one file from the pieces of a folder, in the order of their names",
@@ -68,4 +79,5 @@ MODULE = Module(
     probe=probe,
     difference=difference,
     apply=apply,
+    result=result,
 )

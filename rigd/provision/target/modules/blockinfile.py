@@ -124,5 +124,6 @@ MODULE = Module(
     probe=probe,
     difference=difference,
     apply=edited.apply,
+    result=lambda _arguments, _state: {"msg": ""},
     check_arguments=_together,
 )

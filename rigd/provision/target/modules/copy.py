@@ -27,6 +27,8 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
         raise ModuleError(
             f"Destination directory {missing[-1]} does not exist: make it by the file module first"
         )
+    if arguments["remote_src"] and _is_single(entries):
+        entries[0]["sha1"] = digests.of_file(entries[0]["source"], "sha1")
     if arguments["checksum"]:
         _prove(arguments, entries)
     found = [_look(arguments, entry, target) for entry in entries]
@@ -76,8 +78,7 @@ def _is_single(entries: "list[dict[str, Any]]") -> bool:
 def _prove(arguments: Mapping[str, Any], entries: "list[dict[str, Any]]") -> None:
     if not _is_single(entries):
         raise ModuleError("checksum is for a file, and src is a folder")
-    entry = entries[0]
-    found = entry.get("sha1") or digests.of_file(entry["source"], "sha1")
+    found = entries[0]["sha1"]
     if found != arguments["checksum"].lower():
         raise ModuleError(
             f"the SHA-1 of '{arguments['src']}' is {found}, and {arguments['checksum']} was wanted:"

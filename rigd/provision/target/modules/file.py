@@ -279,8 +279,7 @@ def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, 
     name = "path" if _wanted(arguments, state) in {"absent", "directory", "file"} else "dest"
     if own is None:
         return {name: path, "state": "absent"}
-    seen = state["through"] if arguments["follow"] and own["kind"] == "link" and state["through"] else own
-    facts = {name: path, **attributes.names(seen)}
+    facts = {name: path, **attributes.names(own)}
     return {**facts, "src": arguments["src"]} if name == "dest" and arguments["src"] else facts
 
 

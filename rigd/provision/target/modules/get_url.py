@@ -106,7 +106,9 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     seen, path = state["seen"], state["path"]
     stale = state["wanted"] is not None and state["now"] != state["wanted"]
     if seen is None or stale or state["newer"]:
-        return [Change(what=f"fetch {web.shown(arguments['url'])}", subject=path, data={"do": "fetch"})]
+        # A server without dates is asked again on each run, and that is no fault.
+        what = f"fetch {web.shown(arguments['url'])}"
+        return [Change(what=what, subject=path, data={"do": "fetch"}, once=seen is not None and not stale)]
     return attributes.differences(path, seen, mode=arguments["mode"], uid=uid, gid=gid)
 
 

@@ -117,6 +117,16 @@ def _pattern(text: str) -> "re.Pattern[str]":
         raise ModuleError(f"'{text}' is no regular expression: {error}") from error
 
 
+def apply(
+    arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[Change], box: Box
+) -> dict[str, Any]:
+    """Write the text; tell how many lines went, and where the old ones are kept."""
+    facts = edited.apply(arguments, state, changes, box)
+    gone = re.match(r"\d+", facts["msg"])
+    found = {"found": int(gone[0])} if gone else {}
+    return {**facts, **found, "backup": (box.backups or [""])[0]}
+
+
 def _together(arguments: Mapping[str, Any]) -> str | None:
     if arguments.get("state", "present") == "present":
         if arguments.get("line") is None:
@@ -151,7 +161,8 @@ MODULE = Module(
     exclusive=(("insertbefore", "insertafter"), ("regexp", "search_string"), ("backrefs", "search_string")),
     probe=probe,
     difference=difference,
-    apply=edited.apply,
+    apply=apply,
+    result=lambda _arguments, _state: {"msg": "", "backup": ""},
     check_arguments=_together,
     differs=(
         "a line that would change again on every run (backrefs that grow it) is refused before it is written",

@@ -24,6 +24,7 @@ def probe(arguments: Mapping[str, Any], _box: Box) -> dict[str, Any]:
     found = {
         "exists": True, **path_facts.facts_of(path, seen), "readable": os.access(path, os.R_OK),
         "writeable": os.access(path, os.W_OK), "executable": os.access(path, os.X_OK),
+        "blocks": seen.st_blocks, "block_size": seen.st_blksize, "device_type": seen.st_rdev,
     }  # fmt: skip
     if found["islnk"]:
         found |= {"lnk_source": os.path.realpath(path), "lnk_target": os.readlink(path)}

@@ -39,8 +39,14 @@ def probe(arguments: Mapping[str, Any], box: Box) -> dict[str, Any]:
     if not os.path.isdir(dest):
         raise ModuleError(f"dest '{dest}' must be an existing dir")
     with _archive(arguments, box) as path, _opened(path, arguments) as archive:
-        differing = [member.name for member, read in archive if _differs(arguments, dest, member, read)]
-    return {"dest": dest, "differing": differing, "ids": attributes.identity(arguments)}
+        members = [(member.name, _differs(arguments, dest, member, read)) for member, read in archive]
+    return {
+        "dest": dest,
+        "seen": attributes.look(dest, follow=True),
+        "differing": [name for name, differs in members if differs],
+        "files": [name for name, _differs in members],
+        "ids": attributes.identity(arguments),
+    }
 
 
 @contextmanager
@@ -259,6 +265,15 @@ def _unpack(arguments: Mapping[str, Any], state: Mapping[str, Any], member: Memb
         attributes.put(attributes.differences(path, seen, mode=wish, uid=uid, gid=gid))
 
 
+def result(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the folder as it is, and the archive's members where they are asked for."""
+    facts = {"src": arguments["src"], "dest": state["dest"]}
+    if "skip" in state:
+        return {**facts, "msg": state["skip"], "skipped": True}
+    files = {"files": state["files"]} if arguments["list_files"] else {}
+    return {**facts, **attributes.names(state["seen"]), **files}
+
+
 MODULE = Module(
     names=("ansible.builtin.unarchive",),
     summary="a tar or zip archive is unpacked in a folder",
@@ -283,10 +298,7 @@ MODULE = Module(
     probe=probe,
     difference=difference,
     apply=apply,
-    result=lambda _arguments, state: {
-        "dest": state["dest"],
-        **({"msg": state["skip"], "skipped": True} if "skip" in state else {}),
-    },
+    result=result,
     differs=(
         "owners come from `owner` and `group`, never from the archive",
         "a member that would leave the folder is refused",
