@@ -14,7 +14,8 @@ import pytest
 from rigd.provision.language.arguments import check_arguments
 from rigd.provision.target import engine, modules
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
+"""Ansible takes a second a task where the machine is shared, and the first test waits for all of them."""
 
 TEXT = "alpha = 1\nbeta = 2\n# comment\nbeta = 3\ngamma = 4\n"
 
@@ -289,7 +290,7 @@ def _play(base: Path, *, check: bool) -> dict[str, Any]:
         text=True,
         env=environment,
         check=False,
-        timeout=500,
+        timeout=700,
     )
     return _read(done.stdout)
 
