@@ -217,3 +217,19 @@ def test_apply_hands_keywords_to_included_tasks_and_the_includes_own_do_not_pass
 
     assert include.tags == {"play", "own"}
     assert (task.tags, task.when, task.become.wanted) == ({"play", "given", "inner"}, (), True)
+
+
+def test_name_of_a_role_may_come_from_the_plays_variables(tmp_path):
+    site = write(
+        tmp_path,
+        {
+            "site.yml": "- hosts: all\n  vars: {kind: big}\n  roles: ['{{ kind }}one', {role: '{{ kind }}two'}]\n",
+            "roles/bigone/tasks/main.yml": "- debug: {msg: one}\n",
+            "roles/bigone/meta/main.yml": "dependencies: ['{{ kind }}two']\n",
+            "roles/bigtwo/tasks/main.yml": "- debug: {msg: two}\n",
+        },
+    )
+
+    (play,) = load_playbook(site).plays
+
+    assert [task.role.name for task in play.roles] == ["bigtwo", "bigone", "bigtwo"]

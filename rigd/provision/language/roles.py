@@ -10,7 +10,7 @@ from rigd.provision.language.faults import nearest, shown
 from rigd.provision.language.keywords import is_template
 from rigd.provision.language.loader import MOST_DEPTH, Loader, as_mapping
 from rigd.provision.language.model import Node, Place, Role, Scope, Task
-from rigd.provision.language.scope import inside, merged
+from rigd.provision.language.scope import inside, known_before, merged
 from rigd.provision.language.search import find_part, find_role, role_roots
 from rigd.provision.language.source import YamlList, YamlMap
 from rigd.provision.language.tasks import read_file, tasks_of
@@ -56,7 +56,7 @@ class Loaded:
 
 def entry(loader: Loader, item: Any, place: Place, scope: Scope) -> Loaded:
     """Return what an item of `roles:` or of `dependencies:` stands for."""
-    wanted = _wanted(loader, item, place)
+    wanted = _wanted(loader, item, place, scope)
     return read_role(loader, wanted, scope) if wanted else Loaded()
 
 
@@ -112,7 +112,7 @@ def read_role(loader: Loader, wanted: Wanted, scope: Scope, above: tuple[_Own, .
     if isinstance(dependencies, YamlList):
         beside = replace(inner, role=Role(name=wanted.name, path=path))
         for index, item in enumerate(dependencies):
-            needed = _wanted(loader, item, dependencies.place_of(index))
+            needed = _wanted(loader, item, dependencies.place_of(index), inner)
             if needed is not None:
                 below.append(read_role(loader, needed, beside, (*above, own)))
     role = _role(wanted, path, above, tuple(part for loaded in below for part in loaded.below), own)
@@ -215,9 +215,11 @@ def _use(wanted: Wanted, path: Path) -> str:
     return repr((str(path), sorted(wanted.parts.items()), keys))
 
 
-def _wanted(loader: Loader, item: Any, place: Place) -> Wanted | None:
+def _wanted(loader: Loader, item: Any, place: Place, scope: Scope) -> Wanted | None:
     if isinstance(item, str):
-        return Wanted(name=item, place=place, keys=YamlMap(place.file, (place.line, place.column)), parts={})
+        keys = YamlMap(place.file, (place.line, place.column))
+        keys.put("role", item, place.file, (place.line, place.column))
+        item = keys
     if not isinstance(item, YamlMap):
         loader.fault(place, "a role is its name, or a mapping with `role` and its keywords")
         return None
@@ -232,7 +234,7 @@ def _wanted(loader: Loader, item: Any, place: Place) -> Wanted | None:
     if not isinstance(name, str):
         loader.fault(place, "the entry names no role: it needs the key `role`")
         return None
-    text = loader.static(name, item.place_of("role"), {})
+    text = loader.static(name, item.place_of("role"), known_before(scope))
     parts = {part: str(item[f"{part}_from"]) for part in PARTS if f"{part}_from" in item}
     return Wanted(name=text, place=place, keys=item, parts=parts) if text else None
 
@@ -245,8 +247,7 @@ def _left_out(key: Any) -> str | None:
 def _of_task(loader: Loader, task: Task, scope: Scope) -> Wanted | None:
     arguments = task.arguments
     place = task.argument_places.get("name", task.place)
-    known = {**scope.play_vars, **{key: value for layer in scope.vars for key, value in layer.items()}}
-    name = loader.static(arguments.get("name", arguments.get("role")), place, known)
+    name = loader.static(arguments.get("name", arguments.get("role")), place, known_before(scope))
     if name is None:
         return None
     parts = {part: str(arguments[f"{part}_from"]) for part in PARTS if arguments.get(f"{part}_from")}

@@ -44,6 +44,11 @@ def inside(loader: Loader, scope: Scope, keys: YamlMap) -> Scope:
     return replace(scope, **changes) if changes else scope
 
 
+def known_before(scope: Scope) -> dict[str, Any]:
+    """Return the variables that are known before the run: of the play and its blocks, as they are written."""
+    return {**scope.play_vars, **{key: value for layer in scope.vars for key, value in layer.items()}}
+
+
 def in_file(scope: Scope, file: Path) -> Scope:
     """Return the scope of tasks in another file."""
     return replace(scope, file=file, depth=scope.depth + 1)

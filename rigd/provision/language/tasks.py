@@ -12,7 +12,7 @@ from rigd.provision.language.faults import nearest
 from rigd.provision.language.keywords import is_template
 from rigd.provision.language.loader import MOST_DEPTH, Loader, as_mapping, texts
 from rigd.provision.language.model import Block, Expression, Loop, Node, Place, Scope, Task
-from rigd.provision.language.scope import in_file, inside
+from rigd.provision.language.scope import in_file, inside, known_before
 from rigd.provision.language.search import candidates, find_tasks
 from rigd.provision.language.source import YamlList, YamlMap
 from rigd.provision.templating import syntax
@@ -211,8 +211,7 @@ def _own_vars(outer: Scope, own: Scope) -> tuple[Mapping[str, Any], ...]:
 
 def _included_file(loader: Loader, task: Task, scope: Scope) -> Path | None:
     place = task.argument_places.get("file", task.place)
-    known = {**scope.play_vars, **{key: value for layer in scope.vars for key, value in layer.items()}}
-    name = loader.static(task.arguments.get("file"), place, known)
+    name = loader.static(task.arguments.get("file"), place, known_before(scope))
     if name is None:
         return None
     path = find_tasks(name, scope)
