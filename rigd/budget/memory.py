@@ -32,19 +32,17 @@ CARDS: dict[str, float] = {
 _NOISE = re.compile(r"\b(nvidia|geforce|gpu|pcie|sxm4?|hbm3)\b|[-_]")
 
 
-def card_memory(card: str | int, source: Source = Source.STATED) -> Figure:
-    """Return the memory of a card that is given by name, or in bytes or GiB. Raises `UsageError`."""
-    if isinstance(card, str):
-        name = " ".join(_NOISE.sub(" ", card.lower()).split())
-        gib = CARDS.get(name) or CARDS.get(f"rtx {name}")
-        if gib is not None:
-            return Figure(
-                value=round(gib * GIB), source=source, note=f"{card}, as CUDA sees it", error=CARD_ERROR
-            )
-        if name.replace(".", "", 1).isdigit():  # A plain number is GiB here: nobody counts cards in bytes.
-            card = f"{name}gib"
+def card_memory(card: str) -> Figure:
+    """Return the memory of a card that is given by name or in GiB. Raises `UsageError`."""
+    name = " ".join(_NOISE.sub(" ", card.lower()).split())
+    gib = CARDS.get(name) or CARDS.get(f"rtx {name}")
+    if gib is not None:
+        note = f"{card}, as CUDA sees it"
+        return Figure(value=round(gib * GIB), source=Source.STATED, note=note, error=CARD_ERROR)
+    # A plain number is GiB here: nobody counts cards in bytes.
+    plain = card.strip().replace(".", "", 1).isdigit()
     try:
-        return Figure(value=parse_size(card), source=source, note=f"{card}")
+        return Figure(value=parse_size(f"{card}gib" if plain else card), source=Source.STATED, note=card)
     except ValueError:
         raise UsageError(
             f"cannot tell the memory of the card {card!r}",

@@ -287,9 +287,10 @@ def test_cards_by_name_and_by_size(card, gib):
     assert card_memory(card).value / GIB == pytest.approx(gib)
 
 
-def test_a_card_that_nobody_knows():
-    with pytest.raises(UsageError, match="cannot tell the memory of the card 'Voodoo 2 SLI'"):
-        card_memory("Voodoo 2 SLI")
+@pytest.mark.parametrize("card", ["Voodoo 2 SLI", "-1", "0", "nan"])
+def test_a_card_that_nobody_knows(card):
+    with pytest.raises(UsageError, match=f"cannot tell the memory of the card '{card}'"):
+        card_memory(card)
 
 
 def test_nothing_left_for_the_pool():
