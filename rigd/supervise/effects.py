@@ -16,11 +16,10 @@ from rigd import log
 from rigd.adapters.store import Store
 from rigd.adapters.vllm import VllmClient
 from rigd.errors import RigdError, explain, hint_of
-from rigd.rig.schema import Rig
 from rigd.runtime import startlog
 from rigd.runtime.base import CheckReport, EngineRef, Presence, Runtime, RuntimeUnavailableError
 from rigd.runtime.secrets import resolve_api_key
-from rigd.supervise import looking
+from rigd.supervise import known_good, looking
 from rigd.supervise.card_room import ReadCards, with_room
 from rigd.supervise.decision import (
     Action,
@@ -44,7 +43,7 @@ from rigd.supervise.decision import (
 from rigd.supervise.ending import AfterStop, BeforeStop, HostSays, end_engine
 from rigd.supervise.knobs import UnknownKnobError
 from rigd.supervise.launching import LaunchJob
-from rigd.supervise.live import Board, Live, StartTail
+from rigd.supervise.live import Board, Live
 from rigd.supervise.memory_watch import watch_memory
 from rigd.supervise.moves import Policy
 from rigd.supervise.observations import (
@@ -60,19 +59,16 @@ from rigd.supervise.observations import (
     TrialLook,
     WarmDone,
 )
-from rigd.supervise.plan import Plan, make_plan
+from rigd.supervise.plan import Plan
 from rigd.supervise.probes import load_of, send_canary, watch_health
+from rigd.supervise.start_follower import StartFollower
 from rigd.supervise.state import STATUS, Failure, State, Status
 from rigd.supervise.warming import Warmer
 
 LOOK_AGAIN_S = 2.0
 """Pause before a watcher that lost its runtime (Docker restarting) looks again, in seconds."""
-KNOWN_GOOD = "known-good.json"
-"""The rig whose settings last stayed healthy, as JSON; secrets are references in it."""
 UNSTORED: dict[str, set[str]] = {"vitals": {"track"}}
 """What of the status each daemon measures afresh, and is too long to be written with every change."""
-HISTORY_STARTS = 10
-"""Earlier starts that the estimate of the time left is learned from."""
 
 
 class EngineEffects:
@@ -109,12 +105,11 @@ class EngineEffects:
         self._jobs: dict[int, asyncio.Task[None]] = {}
         self._launches: dict[int, LaunchJob] = {}
         self._canary: asyncio.Task[None] | None = None
-        self._loose: set[asyncio.Task[None]] = set()
+        self._loose: set[asyncio.Task[object]] = set()
         self._engine: EngineRef | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._probes: list[asyncio.Task[None]] = []
-        self._tail: StartTail | None = None
-        self._tail_task: asyncio.Task[None] | None = None
+        self._follower = StartFollower(store, board, state_dir=state_dir, now=now)
         self._clients: dict[str, VllmClient] = {}
         self._runtimes: dict[str, Runtime] = {}
         self._warmer = Warmer(plan.rig, plan.path.resolve().parent, now=now, board=board)
@@ -132,9 +127,11 @@ class EngineEffects:
             EndExtra: lambda action: self._spawn(self._end_extra(action.ref)),
             UseSpecification: self._use_specification,
             UseOverlay: lambda action: self._use(self._with_overlay(action)),
-            UseKnownGood: lambda _action: self._use(self._known_good()),
+            UseKnownGood: lambda _action: self._use(known_good.recall(self.wish, self._state_dir)),
             UseRules: self._use_rules,
-            RememberGood: lambda action: self._spawn(self._remember_good(self._plans[action.digest])),
+            RememberGood: lambda action: self._spawn(
+                asyncio.to_thread(known_good.keep, self._plans[action.digest], self._state_dir)
+            ),
         }
 
     def on_journal(self, listener: Callable[[float, tuple[Entry, ...]], None]) -> None:
@@ -180,13 +177,13 @@ class EngineEffects:
             if engine is not None:
                 self._take_up(engine)
         loading = engine is not None and status.healthy_s is None and status.state is State.STARTING
-        if self._tail_task is not None and not loading:
-            self._end_tail(status)
+        if self._follower.task is not None and not loading:
+            self._end_following(status)
 
     async def close(self) -> None:
         """End every task and client; the engine stays as it is."""
         tasks = [*self._jobs.values(), *self._loose, *self._watchers, *self._probes]
-        tasks += [task for task in (self._canary, self._tail_task) if task is not None]
+        tasks += [task for task in (self._canary, self._follower.task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -352,28 +349,13 @@ class EngineEffects:
             self._log.warning("cannot end an extra engine", engine=ref.id, error=explain(error))
 
     def _with_overlay(self, action: UseOverlay) -> Plan:
-        below = self._known_good() if action.on_good else self.wish
+        below = known_good.recall(self.wish, self._state_dir) if action.on_good else self.wish
         try:
             return below.with_overlay(action.steps)
         except (RigdError, UnknownKnobError) as error:
             # A change that this version of rigd or vLLM no longer knows: better the wish than nothing.
             self._log.error("the overlay cannot be used; doing without it", error=explain(error))
             return below
-
-    async def _remember_good(self, plan: Plan) -> None:
-        text = plan.rig.model_dump_json(indent=1)
-        try:
-            await asyncio.to_thread(startlog.write_private, self._state_dir / KNOWN_GOOD, text)
-        except OSError as error:
-            self._log.warning("the known good settings cannot be kept", error=explain(error))
-
-    def _known_good(self) -> Plan:
-        path = self._state_dir / KNOWN_GOOD
-        try:
-            return make_plan(self.wish.path, Rig.model_validate_json(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, RigdError) as error:
-            self._log.error("the known good settings cannot be used", path=str(path), error=explain(error))
-            return self.wish
 
     def _use(self, plan: Plan) -> None:
         self._plans[plan.spec.digest] = plan
@@ -399,7 +381,7 @@ class EngineEffects:
         self._runtimes = {ref.id: self._runtime_of(ref)}
         self._watchers = [asyncio.create_task(self._watch(ref), name="watch")]
         self._probes = self._begin_probes(ref)
-        self._spawn(self._follow_start(ref))
+        self._follower.begin(ref)
 
     def _begin_probes(self, ref: EngineRef) -> list[asyncio.Task[None]]:
         rules = self.plan.rig.supervision
@@ -423,41 +405,22 @@ class EngineEffects:
             asyncio.create_task(memory, name="memory"),
         ]
 
-    async def _follow_start(self, ref: EngineRef) -> None:
-        """Follow the log of a start, with an estimate learned from earlier ones."""
-        rows = await self._store.starts(HISTORY_STARTS)
-        history = [json.loads(row.phases_json) for row in rows if row.phases_json]
-        if self._engine != ref or self._tail_task is not None:
-            return
-        path = startlog.folder_of(self._state_dir, ref.start) / startlog.LOG_NAME
-        self._tail = StartTail(path, ref.created_s, history)
-        self._tail_task = asyncio.create_task(self._tail.run(self._board, self._now), name="tail")
-
-    def _end_tail(self, status: Status) -> None:
-        if self._tail_task is not None:
-            self._tail_task.cancel()
-        if self._tail is not None and status.healthy_s is not None and status.engine is not None:
-            ready_s = status.healthy_s - status.engine.created_s
-            self._tail.read(self._now())
-            phases = self._tail.phases(ready_s)
-            if len(phases) > 1:  # An adopted engine's start was not seen; it teaches nothing.
-                self._spawn(self._record_phases(status.engine.start, status.healthy_s, phases))
-        self._tail_task, self._tail = None, None
-        self._board.show(None)
-
-    async def _record_phases(self, start: int, healthy_s: float, phases: dict[str, float]) -> None:
-        await self._store.update_start(start, ready_s=healthy_s, phases_json=json.dumps(phases))
+    def _end_following(self, status: Status) -> None:
+        if status.healthy_s is None or status.engine is None:
+            self._follower.leave()
+        elif phases := self._follower.finish(status.engine, status.healthy_s):
+            text = json.dumps(phases)
+            self._spawn(
+                self._store.update_start(status.engine.start, ready_s=status.healthy_s, phases_json=text)
+            )
 
     def _leave(self) -> None:
         for task in (*self._watchers, *self._probes):
             task.cancel()
         if self._canary is not None:
             self._canary.cancel()
-        if self._tail_task is not None:
-            self._tail_task.cancel()
-            self._board.show(None)
-        self._watchers, self._probes = [], []
-        self._canary, self._tail_task, self._tail = None, None, None
+        self._follower.leave()
+        self._watchers, self._probes, self._canary = [], [], None
 
     async def _watch(self, ref: EngineRef) -> None:
         """Report the engine's end, by event; survive a runtime that goes away and comes back."""
@@ -504,7 +467,7 @@ class EngineEffects:
             self._log.warning("the engine's key cannot be read", error=explain(error), hint=hint_of(error))
             return None
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)
         self._loose.add(task)
         task.add_done_callback(self._loose.discard)
