@@ -32,7 +32,7 @@ The core, in the order to read it: an hour, under 3,000 lines. The box's side fi
     run/boxes.py                calls as frames, over one helper a user; the box's lock
     run/journal.py              what survives a kill or a power cut
 
-Then, as needed: variables (`run/play`, `run/scopes`, `run/known`, `templating/variables`); loading
+Then, as needed: variables (`run/state`, `run/play`, `run/scopes`, `run/known`, `templating/variables`); loading
 (`language/load`, `language/tasks`, `language/roles`); the link (`connection/client`, `connection/start`,
 `connection/ssh`); going on (`run/past`, `run/reboot`, `run/resume`); the way in (`run/start`, then
 `rigd/cli/provision_run`). Everything else is one more module, fact, filter, lookup or keyword, each with how to add

@@ -19,10 +19,11 @@ from rigd.provision.run.flow import Once, PlayEnded, RebootsHere, Stop, Stopped,
 from rigd.provision.run.journal import Journal, JournalError, NoJournal, Runs
 from rigd.provision.run.options import RunOptions
 from rigd.provision.run.past import Past
-from rigd.provision.run.play import HostPlay, HostState, RunState
+from rigd.provision.run.play import HostPlay
 from rigd.provision.run.results import Result, failed, outcome_of, sentence, unreachable
 from rigd.provision.run.scopes import Scopes
 from rigd.provision.run.selection import beginning_at
+from rigd.provision.run.state import HostState, RunState
 from rigd.provision.run.walk import Walker
 
 DEBUG_VARIABLE = "RIGD_DEBUG"

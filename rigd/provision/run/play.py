@@ -1,70 +1,26 @@
-"""What is known of one host: over the whole run (`HostState`), and in one play (`HostPlay`)."""
+"""One host in one play: its variables, its ways to boxes, the handlers that it owes."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rigd.errors import RigdError
 from rigd.provision.connection.target import Target
-from rigd.provision.language.model import Host, Included, Play, Role, Task
+from rigd.provision.language.model import Included, Play, Role, Task
 from rigd.provision.language.search import find_file
-from rigd.provision.run.boxes import Boxes, TargetOf
+from rigd.provision.run.boxes import Boxes
 from rigd.provision.run.calls import Call, Link
-from rigd.provision.run.events import Noted, Recap, Tell
+from rigd.provision.run.events import Noted
 from rigd.provision.run.files import filed
-from rigd.provision.run.flow import Once, PlayEnded, Stop, Stopped, TaskFailed
+from rigd.provision.run.flow import Once, PlayEnded, Stopped, TaskFailed
 from rigd.provision.run.handlers import Owed, matching
-from rigd.provision.run.journal import Journal
-from rigd.provision.run.known import Known
-from rigd.provision.run.options import RunOptions
 from rigd.provision.run.past import HostPast
 from rigd.provision.run.prepared import Filed, Prepared, short, truth
 from rigd.provision.run.results import Result, failed, registered, sentence, skipped
 from rigd.provision.run.scope import Scope
-from rigd.provision.run.scopes import Scopes
-
-
-@dataclass(kw_only=True)
-class RunState:
-    """What all hosts of a run share."""
-
-    options: RunOptions
-    tell: Tell
-    journal: Journal
-    scopes: Scopes
-    target_of: Callable[[str, Mapping[str, Any]], Target]
-    """Takes a host's name and its variables of the connection."""
-    recap: Recap = field(default_factory=Recap)
-    stop: Stop = field(default_factory=Stop)
-
-
-@dataclass(kw_only=True)
-class HostState:
-    """One host over the whole run."""
-
-    host: Host
-    reach: Callable[[str, TargetOf], Boxes]
-    """Makes the ways to the boxes of a host, told how each is to be found."""
-    known: Known
-    """Facts, registered results and variables that tasks have set."""
-    past: HostPast = field(default_factory=HostPast)
-    """What a broken run left here."""
-    out: bool = False
-    """Failed or gone: no further play includes it."""
-    reached: dict[str, Boxes] = field(default_factory=dict)
-    """Ways that are open, by what a play says of the connection."""
-
-    def close(self) -> None:
-        """End all helpers."""
-        for boxes in self.reached.values():
-            boxes.close()
-
-    def abort(self) -> None:
-        """End all helpers, from another thread than the one that uses them."""
-        for boxes in list(self.reached.values()):
-            boxes.abort()
+from rigd.provision.run.state import HostState, RunState
 
 
 class HostPlay:
