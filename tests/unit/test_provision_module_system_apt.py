@@ -1,5 +1,6 @@
 """Packages and their sources, by recorded answers: what is wanted, what is refused, and each fault's sentence."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from provision_recorded import RecordedBox, filled, whats
 
 from rigd.provision.target import apt_sources, apt_wishes, aptget, dpkg, openpgp
 from rigd.provision.target.contract import CommandResult, ModuleError
-from rigd.provision.target.modules import apt, apt_hold, apt_repository, deb822_repository
+from rigd.provision.target.modules import apt, apt_hold, apt_key, apt_repository, deb822_repository
 
 QUERY = "dpkg-query -W -f ${Package}"
 PROVIDES = "dpkg-query -W -f ${db:Status-Abbrev}"
@@ -274,6 +275,27 @@ def test_key_in_the_playbook_is_proved_and_cut_out():
     assert deb822_repository._inline("/usr/share/keyrings/vendor.gpg") is None
     with pytest.raises(ModuleError, match="no signing key"):
         deb822_repository._inline(KEY[:200].decode())
+
+
+@pytest.mark.parametrize("name", ["both.gpg", "both.asc"])
+def test_only_the_key_that_was_named_goes_from_a_keyring(name, tmp_path, monkeypatch):
+    folder = tmp_path / "trusted.gpg.d"
+    folder.mkdir()
+    monkeypatch.setattr(apt_sources, "APT", tmp_path)
+    other = b"\x99\x00\x06\x04other"
+    keyring = openpgp.binary(KEY) + other
+    armour = b"\n".join([openpgp.BEGIN, b"", base64.b64encode(keyring), openpgp.END, b""])
+    (folder / name).write_bytes(armour if name.endswith("asc") else keyring)
+    (folder / "alone.asc").write_bytes(KEY)
+    arguments = filled(apt_key.MODULE, id=FINGERPRINT[-16:], state="absent")
+    box = RecordedBox({})
+
+    state = apt_key.probe(arguments, box)
+    apt_key.apply(arguments, state, apt_key.difference(arguments, state), box)
+
+    assert sorted(path.name for path in folder.iterdir()) == [name]
+    assert openpgp.binary((folder / name).read_bytes()) == other
+    assert apt_key.difference(arguments, apt_key.probe(arguments, box)) == []
 
 
 def test_key_without_an_end_is_refused():

@@ -4,9 +4,12 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Container
 
 BEGIN = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
 END = b"-----END PGP PUBLIC KEY BLOCK-----"
+LINE = 64
+"""Characters of a line of armour."""
 PUBLIC_KEY = 6
 NEW_FORMAT = 0x40
 ONE_BYTE, TWO_BYTES = 192, 224
@@ -57,15 +60,34 @@ def _decoded(block: bytes) -> bytes:
 
 def fingerprints(content: bytes) -> list[str]:
     """Return the fingerprints of the primary keys, in capital hex; raises ValueError where it is no key."""
-    data = binary(content)
-    found: list[str] = []
-    at = 0
-    while at < len(data):
-        tag, body, at = _packet(data, at)
-        if tag == PUBLIC_KEY and body:
-            found.append(_fingerprint(body))
+    found = [fingerprint for fingerprint, _ in _keys(binary(content))]
     if not found:
         raise ValueError("it holds no public key")
+    return found
+
+
+def without(content: bytes, prints: Container[str]) -> bytes:
+    """Return a keyring without the keys of these fingerprints, armoured if it was."""
+    kept = b"".join(key for fingerprint, key in _keys(binary(content)) if fingerprint not in prints)
+    if not armored(content):
+        return kept
+    text = base64.b64encode(kept)
+    lines = [text[at : at + LINE] for at in range(0, len(text), LINE)]
+    return b"\n".join([BEGIN, b"", *lines, END, b""])
+
+
+def _keys(data: bytes) -> list[tuple[str, bytes]]:
+    """Return each primary key's fingerprint, and it with all that belongs to it."""
+    found: list[tuple[str, bytes]] = []
+    at = 0
+    while at < len(data):
+        tag, body, following = _packet(data, at)
+        packet = data[at:following]
+        if tag == PUBLIC_KEY and body:
+            found.append((_fingerprint(body), packet))
+        elif found:
+            found[-1] = (found[-1][0], found[-1][1] + packet)
+        at = following
     return found
 
 

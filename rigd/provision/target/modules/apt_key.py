@@ -74,8 +74,27 @@ def _prints_of(path: str) -> dict[str, list[str]]:
         return {}
 
 
+def _gone(state: Mapping[str, Any], names: list[str]) -> list[Change]:
+    """Return the keyrings to remove, and those that hold other keys, too, to write without these."""
+    changes = []
+    for path in sorted({path for name in names for path in _has(state, name)}):
+        gone = [
+            known for known in state["known"][path] if any(known.endswith(_short(name)) for name in names)
+        ]
+        if len(gone) == len(state["known"][path]):
+            changes.append(Change(what=f"remove {path}", subject=path, data={"remove": path}))
+        else:
+            what = f"take the key {', '.join(gone)} out of {path}"
+            changes.append(Change(what=what, subject=path, data={"write": path, "without": gone}))
+    return changes
+
+
+def _short(name: str) -> str:
+    return name.upper().removeprefix("0X").replace(" ", "")
+
+
 def _has(state: Mapping[str, Any], wanted: str) -> list[str]:
-    short = wanted.upper().removeprefix("0X").replace(" ", "")
+    short = _short(wanted)
     return [path for path, prints in state["known"].items() if any(known.endswith(short) for known in prints)]
 
 
@@ -83,12 +102,9 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     """Return the keyring to write, or those to remove."""
     if arguments["state"] == "absent":
         names = [arguments["id"]] if arguments["id"] else state["prints"]
-        paths = sorted({path for name in names for path in _has(state, name)})
-        return [Change(what=f"remove {path}", subject=path, data={"remove": path}) for path in paths]
+        return _gone(state, [name for name in names if name])
     wanted = state["prints"]
-    if arguments["id"] and not any(
-        name.endswith(arguments["id"].upper().removeprefix("0X")) for name in wanted
-    ):
+    if arguments["id"] and not any(name.endswith(_short(arguments["id"])) for name in wanted):
         raise ModuleError(f"the key is {', '.join(wanted)}, and `id` asks for {arguments['id']}")
     if all(_has(state, name) for name in wanted):
         return []
@@ -105,6 +121,10 @@ def apply(_arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list
     for change in changes:
         if "remove" in change.data:
             apt_sources.remove(change.data["remove"])
+        elif "without" in change.data:
+            with open(change.data["write"], "rb") as file:
+                content = openpgp.without(file.read(), change.data["without"])
+            box.write(change.data["write"], content)
         else:
             os.makedirs(os.path.dirname(change.data["write"]), exist_ok=True)
             content = _keyring(change.data["write"], state["content"].encode("latin-1"))
