@@ -14,6 +14,7 @@ from rigd.provision.target.modules import (
     command,
     cron,
     getent,
+    group,
     modprobe,
     mount,
     service,
@@ -277,6 +278,11 @@ def test_who_works_here_is_neither_removed_nor_taken_out_of_sudo(given):
 
     added = filled(user.MODULE, name="rig", groups=["video"], append=True)
     assert whats(user.difference(added, state)) == ["groups of rig: docker,sudo -> docker,sudo,video"]
+
+
+def test_the_group_of_who_becomes_root_is_never_removed():
+    with pytest.raises(ModuleError, match="users become root"):
+        group.difference(filled(group.MODULE, name="sudo", state="absent"), {"gid": 27})
 
 
 def test_root_is_never_removed():

@@ -27,6 +27,8 @@ NEVER_COVERED = frozenset(
                  "usr/lib", "usr/sbin", "var/lib/dpkg")
 )  # fmt: skip
 """Folders that a mount must not hide."""
+RIGHTS = frozenset({"root", "sudo", "admin", "wheel"})
+"""Groups by which a user becomes root."""
 MOST_PARENTS = 32
 
 

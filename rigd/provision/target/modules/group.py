@@ -4,7 +4,8 @@ import grp
 from collections.abc import Mapping
 from typing import Any
 
-from rigd.provision.target.contract import Argument, Box, Change, Kind, Module
+from rigd.provision.target import guarded
+from rigd.provision.target.contract import Argument, Box, Change, Kind, Module, ModuleError
 
 RANGE = "the range of /etc/login.defs holds; say `gid`"
 
@@ -33,6 +34,8 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
     """Return whether to add, change or remove it."""
     name, gid, wanted = arguments["name"], state["gid"], arguments["gid"]
     if arguments["state"] == "absent":
+        if gid is not None and name in guarded.RIGHTS:
+            raise ModuleError(f"by the group '{name}' users become root: rigd never removes it")
         return [] if gid is None else [_change("groupdel", name, f"remove the group {name} ({gid})")]
     if gid is None:
         return [
@@ -78,4 +81,5 @@ MODULE = Module(
     apply=apply,
     result=result,
     summary="groups of the system",
+    differs=("a group by which users become root (sudo) is never removed",),
 )

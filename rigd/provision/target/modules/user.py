@@ -12,8 +12,6 @@ AGEING = "`chage` sets ageing; unattended boxes have no use for it"
 OTHER_SYSTEMS = "it is about other systems than Linux"
 
 ON_CREATE = "on_create"
-RIGHTS = frozenset({"sudo", "admin", "wheel"})
-"""Groups by which a user becomes root."""
 
 ARGUMENTS = {
     "name": Argument(required=True, aliases=("user",)),
@@ -133,7 +131,7 @@ def difference(arguments: Mapping[str, Any], state: Mapping[str, Any]) -> list[C
 
 def _refuse_loss_of_rights(name: str, found: list[tuple[str, str, str, tuple[str, ...]]]) -> None:
     for key, was, will, _words in found:
-        lost = RIGHTS & (set(was.split(",")) - set(will.split(",")))
+        lost = guarded.RIGHTS & (set(was.split(",")) - set(will.split(",")))
         if key == "groups" and lost:
             raise ModuleError(
                 f"this would take '{name}', who works on the box now, out of the group {', '.join(sorted(lost))}."
