@@ -25,6 +25,8 @@ class FakeBox:
     reboots: int = 0
     pending: bool = False
     gone: bool = False
+    away: frozenset[str] = frozenset()
+    """Hosts that do not answer, while others do."""
     requests: list[tuple[str, list[str]]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=lambda: {"kernel": "6.1", "distribution": "Debian"})
     facts_asked: int = 0
@@ -58,7 +60,7 @@ class FakeWay:
         self._helpers: list[FakeHelper] = []
 
     def helper(self, user=None) -> "FakeHelper":
-        if self.box.gone:
+        if self.box.gone or self.target.name in self.box.away:
             raise HostUnreachableError(f"host '{self.target.name}' does not answer", temporary=True)
         self._helpers.append(FakeHelper(self.box, self._real.helper()))
         return self._helpers[-1]

@@ -585,3 +585,23 @@ def test_run_that_works_on_the_box_is_named(bench, monkeypatch):
 
     assert (found.code, found.counts) == (1, {"failed": 1})
     assert "another run is at work on 'box': run of old.yml (wait until it has ended" in found.text()
+
+
+def test_facts_of_another_host_that_is_gone_fail_a_task_and_do_not_end_this_host(bench):
+    bench.box.away = frozenset({"b"})
+    playbook = bench.write(
+        "site.yml",
+        """
+        - hosts: a
+          tasks:
+            - block:
+                - {name: other, debug: {msg: "{{ hostvars['b'].ansible_kernel }}"}}
+              rescue:
+                - {name: mended, debug: {msg: x}}
+        """,
+    )
+
+    found = bench.run(playbook, hosts=("a", "b"))
+
+    assert (found.code, found.counts) == (0, {"ok": 1, "rescued": 1})
+    assert "the facts of 'b' are not to be had" in found.text()

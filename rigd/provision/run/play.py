@@ -11,7 +11,7 @@ from rigd.provision.connection.target import Target
 from rigd.provision.language.model import Included, Play, Role, Task
 from rigd.provision.language.search import find_file
 from rigd.provision.run.boxes import Boxes
-from rigd.provision.run.calls import Call, Link
+from rigd.provision.run.calls import Call, Link, Lost
 from rigd.provision.run.events import Noted
 from rigd.provision.run.files import filed
 from rigd.provision.run.flow import Once, PlayEnded, Stopped, TaskFailed
@@ -137,7 +137,11 @@ class HostPlay:
     def gather_of(self, name: str) -> None:
         """Read the facts of another host, over a way of this host's own."""
         known = self.run.scopes.known(name)
-        known.facts = {**self.boxes.of(None, name).facts(), **known.facts}
+        try:
+            known.facts = {**self.boxes.of(None, name).facts(), **known.facts}
+        except Lost as lost:
+            # It is the other that is gone: here a task cannot be filled in, and may be rescued.
+            raise RigdError(f"the facts of '{name}' are not to be had: {lost}") from None
         known.gathered = True
 
     def clear_facts(self) -> None:
