@@ -139,6 +139,12 @@ def test_a_name_that_is_none_is_refused(name):
         pytest.param("hosts", "box[1-3]\n", "1:1: the range in 'box", id="range"),
         pytest.param("hosts", 'box x="{{ y"\n', "1:1: the template is not well written", id="template"),
         pytest.param(
+            "hosts", "h\n[a:children]\nwbe\n[web]\nx\n", "no group 'wbe'; did you mean 'web'?", id="child"
+        ),
+        pytest.param("hosts", "[web\nh\n", "is not closed with ]", id="open"),
+        pytest.param("hosts", "h[5:1]\n", "it ends before it begins", id="backwards"),
+        pytest.param("hosts", "h[1:x]\n", "it takes numbers or single letters", id="mixed"),
+        pytest.param(
             "hosts", "[a:children]\nb\n[b:children]\na\n[b]\nx\n", "is, by way of its children", id="circle"
         ),
         pytest.param("hosts.yml", "all: {host: {}}\n", "1:7: 'host' is no part of a group", id="yaml-key"),

@@ -84,7 +84,7 @@ def only_task(path):
         pytest.param(
             "debug: {msg: x}\nloop: [1]\nwith_items: [1]", (4, 7), "one loop, and here are two", id="loops"
         ),
-        pytest.param("debug: {msg: x}\nwith_itmes: [1]", (4, 7), "did you mean 'items'?", id="with"),
+        pytest.param("debug: {msg: x}\nwith_itmes: [1]", (4, 7), "did you mean 'with_items'?", id="with"),
         pytest.param("debug: {msg: x}\nloop_control: {label: x}", (4, 7), "there is none", id="loop-control"),
         pytest.param(
             "debug: {msg: x}\nnotify: restrat", (4, 7), "no handler is called 'restrat'", id="notify"
@@ -162,6 +162,8 @@ def test_all_mistakes_are_told_at_once(tmp_path):
         pytest.param("- hosts: all\n  serial: 1\n", "'serial' is left out", id="serial"),
         pytest.param("- hosts: all\n\ttasks: []\n", "indent with spaces, not tabs", id="tab"),
         pytest.param("- hosts: all\n  tasks: x\n", "'tasks' takes a list of tasks", id="no-list"),
+        pytest.param("- hosts: all\n  vars: {a-b: 1}\n", "'a-b' is no name of a variable", id="variable"),
+        pytest.param("- import_playbook: '{{ x }}.yml'\n", "'{{ x }}.yml' must be known before", id="import"),
         pytest.param(
             "- hosts: all\n  vars_files: none.yml\n", "no file 'none.yml' of variables", id="vars-file"
         ),

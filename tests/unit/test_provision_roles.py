@@ -233,3 +233,37 @@ def test_name_of_a_role_may_come_from_the_plays_variables(tmp_path):
     (play,) = load_playbook(site).plays
 
     assert [task.role.name for task in play.roles] == ["bigtwo", "bigone", "bigtwo"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "sentence"),
+    [
+        pytest.param("- base\n", "the file must hold a mapping", id="list"),
+        pytest.param("dependencies: base\n", "'dependencies' takes a list of roles", id="text"),
+    ],
+)
+def test_dependencies_that_are_none_are_told(tmp_path, meta, sentence):
+    site = write(
+        tmp_path,
+        {
+            "site.yml": "- hosts: all\n  roles: [web]\n",
+            "roles/web/meta/main.yml": meta,
+            "roles/base/tasks/main.yml": "[]\n",
+        },
+    )
+
+    assert [each for each in sentences(site) if sentence in each]
+
+
+def test_parameter_that_looks_like_a_keyword_is_warned_of(tmp_path):
+    site = write(
+        tmp_path,
+        {
+            "site.yml": "- hosts: all\n  roles: [{role: web, wehn: false, version: 80}]\n",
+            "roles/web/tasks/main.yml": "[]\n",
+        },
+    )
+
+    [warning] = load_playbook(site).warnings
+
+    assert warning.endswith("'wehn' is taken for a parameter of the role; did you mean 'when'?")

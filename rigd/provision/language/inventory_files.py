@@ -102,7 +102,7 @@ def _yaml_group(group: str, keys: Any, place: Place, entries: Entries, loader: L
             sentence = f"'{key}' is no part of a group: hosts, children, vars{nearest(str(key), _KINDS)}"
             loader.fault(keys.place_of(key), sentence)
         elif keys[key] is not None and not isinstance(keys[key], YamlMap):
-            loader.fault(keys.place_of(key), f"'{key}' of a group takes a mapping")
+            loader.fault(keys.place_of(key), f"'{key}' of a group takes a mapping: each name with a colon")
     hosts = as_mapping(keys.get("hosts"), keys.file)
     for pattern, variables in hosts.items():
         if variables is not None and not isinstance(variables, YamlMap):
@@ -125,6 +125,9 @@ def _yaml_group(group: str, keys: Any, place: Place, entries: Entries, loader: L
 
 def _read_ini(path: Path, text: str, entries: Entries, loader: Loader) -> None:
     group, kind = "ungrouped", "hosts"
+    before = set(entries.groups)
+    children: list[tuple[str, Place]] = []
+    sections: set[str] = set()
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         place = Place(file=path, line=number, column=len(raw) - len(raw.lstrip()) + 1)
@@ -135,13 +138,21 @@ def _read_ini(path: Path, text: str, entries: Entries, loader: Loader) -> None:
             if kind not in _KINDS:
                 loader.fault(place, f"a section is [group], [group:children] or [group:vars], not ':{kind}'")
                 kind = "hosts"
+            sections.add(group)
             entries.groups.setdefault(group, [])
+        elif line.startswith("[") and "]" not in line:
+            loader.fault(place, "the name of the section is not closed with ]")
         elif kind == "children":
-            entries.add_child(group, line.split("#")[0].strip(), place)
+            children.append((line.split("#")[0].strip(), place))
+            entries.add_child(group, *children[-1])
         elif kind == "vars":
             _ini_variable(group, line, place, entries, loader)
         else:
             _ini_host(group, line, place, entries, loader)
+    known = before | sections | {"all", "ungrouped"}
+    for child, place in children:
+        if child not in known:
+            loader.fault(place, f"there is no group '{child}'{nearest(child, known)}")
 
 
 def _ini_variable(group: str, line: str, place: Place, entries: Entries, loader: Loader) -> None:
@@ -212,12 +223,16 @@ def _range(text: str) -> Iterator[str]:
     if not rest:
         raise ValueError("it needs a colon, as in [1:3]")
     end = rest[0]
-    step = int(rest[1]) if len(rest) > 1 else 1
-    if begin.isdigit() or not begin:
+    step = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else 1
+    if step == 0:
+        raise ValueError("its step is 0")
+    if (begin.isdigit() or not begin) and end.isdigit():
         width = len(begin) if begin.startswith("0") else 0
         numbers = range(int(begin or 0), int(end) + 1, step)
         if len(numbers) > _MOST_RANGE:
             raise ValueError(f"it names more than {_MOST_RANGE} hosts")
+        if not numbers:
+            raise ValueError("it ends before it begins")
         yield from (str(number).zfill(width) for number in numbers)
         return
     letters = string.ascii_letters

@@ -100,8 +100,14 @@ class Loader:
 
     def check_keyword(self, keys: YamlMap, key: str, takes: Takes) -> None:
         """Note what is wrong with one keyword's value."""
-        if sentence := wrong_value(key, keys[key], takes):
+        value = keys[key]
+        if sentence := wrong_value(key, value, takes):
             self.fault(keys.place_of(key), sentence)
+        elif key == "vars" and isinstance(value, YamlMap):
+            for name in value:
+                if not str(name).isidentifier():
+                    sentence = f"'{name}' is no name of a variable: letters, digits and _"
+                    self.fault(value.place_of(name), sentence)
 
     def check_templates(self, value: Any, place: Place | None = None) -> None:
         """Note every template in a value, however deep, that is not well written."""
@@ -144,10 +150,8 @@ class Loader:
         try:
             return str(render(value, Variables(layers)))
         except TemplateError as error:
-            sentence = (
-                "must be known before the run, from variables of the play or --extra-vars; use an include_..."
-            )
-            self.fault(place, f"{sentence} for what is known only then ({error})")
+            sentence = f"'{value}' must be known before the run, from variables of the play or --extra-vars"
+            self.fault(place, f"{sentence} (include_tasks and include_role can wait): {error}")
             return None
 
 

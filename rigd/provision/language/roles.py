@@ -206,7 +206,14 @@ def _part(loader: Loader, wanted: Wanted, path: Path, part: str, scope: Scope) -
 def _meta(loader: Loader, path: Path) -> YamlMap:
     file = find_part(path, "meta")
     found = loader.read(file) if file else None
-    return found if isinstance(found, YamlMap) else YamlMap(path)
+    if file and found is not None and not isinstance(found, YamlMap):
+        loader.fault(
+            Place(file=file, line=1, column=1), "the file must hold a mapping, such as `dependencies: []`"
+        )
+    keys = as_mapping(found, path)
+    if not isinstance(keys.get("dependencies"), (YamlList, type(None))):
+        loader.fault(keys.place_of("dependencies"), "'dependencies' takes a list of roles")
+    return keys
 
 
 def _use(wanted: Wanted, path: Path) -> str:
@@ -229,6 +236,8 @@ def _wanted(loader: Loader, item: Any, place: Place, scope: Scope) -> Wanted | N
     for key in item:
         if sentence := _left_out(key):
             loader.fault(item.place_of(key), sentence)
+        elif key not in keywords.ROLE_ENTRY and (meant := nearest(str(key), keywords.ROLE_ENTRY)):
+            loader.warn(item.place_of(key), f"'{key}' is taken for a parameter of the role{meant}")
     loader.check_templates(item)
     name = item.get("role", item.get("name"))
     if not isinstance(name, str):

@@ -237,7 +237,8 @@ def _loop(loader: Loader, keys: YamlMap) -> Loop | None:
     style = key.removeprefix("with_")
     if key != "loop" and style not in syntax.lookup_names():
         reason = left_out.LOOPS.get(style)
-        why = f"is left out: {reason}" if reason else f"is not known{nearest(style, syntax.lookup_names())}"
+        known = [f"with_{name}" for name in syntax.lookup_names()]
+        why = f"is left out: {reason}" if reason else f"is not known{nearest(key, known)}"
         loader.fault(place, f"'{key}' {why}")
     if keys[key] is None:
         loader.fault(place, f"'{key}' is empty; write a list")

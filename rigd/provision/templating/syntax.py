@@ -142,4 +142,4 @@ def _sentence(kind: str, text: str, error: TemplateSyntaxError) -> str:
     lines = text.splitlines()
     number = error.lineno or 1
     where = f" on line {number} of the text" if len(lines) > 1 else ""
-    return f"the {kind} is not well written{where}: {message}{advice}"
+    return f"the {kind} is not well written{where}: {message.rstrip('.')}{advice}"
