@@ -41,6 +41,10 @@ def rig(request, make_rig, need_parts):
         for channel in made.settings["channels"]:
             channel["context"] = round(channel["context"] * SMALLER)
         made.settings["supervision"]["stall_deadline_s"] = 120
+        # Codex asks for no limit, and random weights need not come to an end: the engine limits what nobody does.
+        made.settings["engine"]["arguments"]["extra"] = {
+            "override-generation-config": '{"max_new_tokens": 64}'
+        }
     made.settings["engine"]["arguments"] |= {
         "max_model_len": MODEL_LEN,
         "enable_auto_tool_choice": True,
@@ -178,7 +182,9 @@ def test_kilo_lists_the_channels_answers_and_refuses_what_is_longer(rig, home):
     refused = run(["kilo", "run", remember(3000)], home, ok=False)
     assert {f"{rig.settings['name']}-{channel}/{rig.model}" for channel in CHANNELS} <= set(listed)
     assert rig.model in said
-    assert f"-primary: its maximum context length is {rig.settings['channels'][0]['context']} tokens" in refused
+    assert (
+        f"-primary: its maximum context length is {rig.settings['channels'][0]['context']} tokens" in refused
+    )
 
 
 def test_pi_lists_the_channels_and_answers_within_its_limit(rig, home, free_port):
@@ -194,6 +200,23 @@ def test_pi_lists_the_channels_and_answers_within_its_limit(rig, home, free_port
 
 
 # --- the clients that speak other interfaces than the double does ---
+
+
+@pytest.mark.parametrize("rig", [REAL[0]], indirect=True)
+def test_claude_code_and_codex_are_answered_by_the_real_engine(rig, home):
+    home = {**home, "CODEX_HOME": f"{home['HOME']}/.codex"}
+    written("claude-code", rig.path, Path(home["HOME"]) / ".claude", home)
+    written("codex", rig.path, Path(home["CODEX_HOME"]), home)
+    profile = f"{rig.settings['name']}-primary"
+
+    claude = run(["claude", "-p", "say hello"], home, ok=False)
+    codex = run(["codex", "exec", "--skip-git-repo-check", "--profile", profile, "say hello"], home)
+
+    # The weights are random: most answers are cut off, which Claude Code tells in these words.
+    cut_off = f"exceeded the {CHANNELS['primary']['output']} output token maximum"
+    assert cut_off in claude or "API Error" not in claude
+    assert f"provider: {rig.settings['name']}" in codex
+    assert "tokens used" in codex
 
 
 @pytest.fixture
