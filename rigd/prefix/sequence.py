@@ -8,7 +8,7 @@ from rigd.prefix.causes import difference, no_difference
 from rigd.prefix.differences import Cause, Difference, explained
 from rigd.prefix.hits import Cache, Rate, hit_tokens, seconds, shared_length
 from rigd.prefix.kinds import alike_systems
-from rigd.prefix.pieces import CHARACTERS_PER_TOKEN, about_tokens, as_text
+from rigd.prefix.pieces import CHARACTERS_PER_TOKEN, as_text
 from rigd.prefix.sources import Recorded
 
 MOST_REQUESTS = 400
@@ -122,8 +122,3 @@ def _against_earlier(
         read_s=seconds(length - hit, rate),
         difference=found,
     )
-
-
-def prompt_tokens(recorded: Recorded) -> int:
-    """Return about how many tokens a prompt has, by its text."""
-    return about_tokens(len(as_text(recorded.body)))
