@@ -135,6 +135,7 @@ class LazyDict(dict[Any, Any]):
         self._done.add(key)
 
     def __iter__(self) -> Iterator[Any]:
+        # Of its own, so that `dict(x)` and `{**x}` ask for each value instead of copying what is not filled in.
         return super().__iter__()
 
     def __eq__(self, other: object) -> bool:
