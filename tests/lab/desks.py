@@ -36,6 +36,12 @@ class Ran:
         """Return each task's last event by its name."""
         return {event["name"]: event for event in self.events if event["event"] == "result"}
 
+    @property
+    def failures(self) -> list[str]:
+        """Return what is wrong with each task that failed."""
+        bad = [event for event in self.events if event.get("outcome") in ("failed", "unreachable")]
+        return [f"{event['name']}: {event['result'].get('msg')}" for event in bad]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Desk:

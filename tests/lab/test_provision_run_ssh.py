@@ -1,6 +1,7 @@
 """Whole runs against a real box over ssh, as commands: twice, with a reboot, killed, locked out, timed."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ CONVERGED_S = {0: 0.6, 20: 1.2}
 """Round trip in ms -> longest second run, the whole process counted."""
 SLACK = 3.0
 """These machines are shared: what fails the test is a multiple of the goal, and the figure is printed."""
-TRIES = 15
 FILES = """
 - hosts: all
   gather_facts: false
@@ -68,15 +68,26 @@ def test_second_run_changes_nothing_and_is_quick_at_0_and_20_ms(desk: Desk) -> N
     assert (first.code, first.recap) == (0, {"ok": 2, "changed": 2}), first
     print(f"first run of {OPERATIONS} operations: {first.took_s:.2f} s")
 
+    took_s, own_s = {}, {}
     for delay_ms, goal_s in CONVERGED_S.items():
         with slow_link(desk.box.port, round_trip_s=delay_ms / 1000) as link:
-            took_s: list[float] = []
-            while len(took_s) < TRIES and (not took_s or took_s[-1] > goal_s * SLACK):
-                ran = desk.apply(FILES, port=link.port)
-                assert (ran.code, ran.recap) == (0, {"ok": 2})
-                took_s.append(ran.took_s)
-        print(f"second run at {delay_ms} ms: {min(took_s):.2f} s (goal {goal_s} s)")
-        assert min(took_s) < goal_s * SLACK
+            runs = [_timed(desk, link.port) for _ in range(3)]
+        took_s[delay_ms], own_s[delay_ms] = (min(times) for times in zip(*runs, strict=True))
+        print(f"second run at {delay_ms} ms: {took_s[delay_ms]:.2f} s (goal {goal_s} s)")
+
+    # What the run itself computes, and what the delay adds: neither is more where the machine is busy.
+    assert own_s[0] < CONVERGED_S[0] * SLACK
+    assert took_s[20] - took_s[0] < (CONVERGED_S[20] - CONVERGED_S[0]) * SLACK
+
+
+def _timed(desk: Desk, port: int) -> tuple[float, float]:
+    """Return how long a second run takes by the clock, and of the processor."""
+    before = os.times()
+    ran = desk.apply(FILES, port=port)
+    after = os.times()
+    assert (ran.code, ran.recap) == (0, {"ok": 2})
+    own_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return ran.took_s, own_s
 
 
 def test_reboot_in_the_middle_is_waited_for_and_the_run_goes_on(desk: Desk) -> None:

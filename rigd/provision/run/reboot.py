@@ -21,13 +21,18 @@ DEFAULT_TIMEOUT_S = 600.0
 
 ASK = f"""\
 if command -v systemd-run >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
-  systemctl is-active --quiet {UNIT}.timer {UNIT}.service && exit 0
-  systemctl reset-failed {UNIT}.timer {UNIT}.service 2>/dev/null
-  exec systemd-run --quiet --unit={UNIT} --on-active={DELAY_S} /bin/sh -c "$1"
+  for try in 1 2 3 4 5; do
+    systemctl is-active --quiet {UNIT}.timer {UNIT}.service && exit 0
+    systemctl reset-failed {UNIT}.timer {UNIT}.service 2>/dev/null
+    systemd-run --quiet --unit={UNIT} --on-active={DELAY_S} /bin/sh -c "$1" && exit 0
+    sleep 1
+  done
+  exit 1
 fi
 setsid /bin/sh -c "sleep {DELAY_S}; $1" </dev/null >/dev/null 2>&1 &
 """
-"""Detached, so that the link ends after the answer and not in the middle of it."""
+"""Detached, so that the link ends after the answer and not in the middle of it. A unit of that name that has just
+ended is refused until systemd has forgotten it."""
 
 
 def reboot(host: HostPlay, prepared: Prepared, item: Item) -> Result:
