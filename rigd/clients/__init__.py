@@ -5,6 +5,7 @@
         -> merge.merge(old text, settings)                                (what is there stays)
         -> new text, notes, a diff
 
+    opencode_guard.js: what OpenCode and Kilo load beside their file, so that no prompt outgrows its channel
     pack: prompt files for a coordinator and its subagents, stable to the byte
 
 How to add a client: a module with `files(plan)`, a row in `table.CLIENTS`, a row in `versions.KNOWN`.
