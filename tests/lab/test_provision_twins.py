@@ -23,7 +23,8 @@ from desks import Desk, desk_of
 
 from rigd.provision.target import modules
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
+"""Three rounds of each tool: Ansible takes seconds a task where the machine is shared."""
 
 SITE = Path(__file__).parent / "twins/site.yml"
 AREAS = ("commands", "files", "packages", "sources", "units", "accounts", "jobs", "kernel", "looks")

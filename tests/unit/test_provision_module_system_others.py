@@ -300,6 +300,15 @@ def test_a_password_goes_in_by_stdin_alone():
     assert box.stdin == [b"rig:$6$c$d\n"]
 
 
+def test_a_new_user_without_a_password_is_locked_as_it_is():
+    arguments = filled(user.MODULE, name="rig", password_lock=True, create_home=False)
+    box = RecordedBox({"useradd": ""})
+    nobody = user_state() | {"user": None}
+    user.apply(arguments, nobody, user.difference(arguments, nobody), box)
+
+    assert box.ran == ["useradd -M -N -- rig"]
+
+
 def test_a_password_that_is_no_hash_is_refused():
     assert "no hash" in str(user.check_arguments({"password": "hunter2"}))
     assert user.check_arguments({"password": "!"}) is None

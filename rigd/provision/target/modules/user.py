@@ -204,8 +204,6 @@ def apply(arguments: Mapping[str, Any], state: Mapping[str, Any], changes: list[
         return
     if "add" in acts:
         box.run(_add_words(arguments, state))
-        if arguments["password_lock"] and not arguments["password"]:
-            box.run(["usermod", "-L", "--", name])
     if "-L" in modify or "-U" in modify:
         # usermod wants the lock apart from a new password.
         word = "-L" if "-L" in modify else "-U"
