@@ -81,8 +81,8 @@ def _read(path: Path, what: str, *, private: bool) -> bytes:
                     hint=f"chmod 600 {path}",
                 )
             return file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise SecretError(f"cannot read the secret in the {what}: it does not exist") from error
+    except FileNotFoundError:
+        raise SecretError(f"cannot read the secret in the {what}: it does not exist") from None
     except OSError as error:
         raise SecretError(f"cannot read the secret in the {what}: {error.strerror}") from error
 

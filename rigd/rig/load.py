@@ -107,8 +107,8 @@ def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise UsageError(f"cannot read the rig file '{path}': it does not exist") from error
+    except FileNotFoundError:
+        raise UsageError(f"cannot read the rig file '{path}': it does not exist") from None
     except IsADirectoryError as error:
         hint = "name a file, for example " + str(path / "rig.yaml")
         raise UsageError(f"cannot read the rig file '{path}': it is a folder", hint=hint) from error
