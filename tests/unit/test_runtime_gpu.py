@@ -148,7 +148,8 @@ def test_a_driver_that_hangs_does_not_hold_its_reader(driver, host):
     cards = host(driver)
     began_s = time.monotonic()
 
-    first, second = cards.read("hang", deadline_s=0.2), cards.read(deadline_s=0.2)
+    # Still said at the second: on a busy machine the first call may only then come to ask the driver.
+    first, second = cards.read("hang", deadline_s=0.2), cards.read("hang", deadline_s=0.2)
 
     assert [first["problem"]["fault"], second["problem"]["fault"]] == ["stuck", "stuck"]
     assert time.monotonic() - began_s < 5
