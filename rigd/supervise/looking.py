@@ -74,7 +74,13 @@ async def _docker(surface: Surface) -> Looked:
 async def _network(surface: Surface) -> Looked:
     variables = dict(surface.plan.spec.environment)
     wrong = await reach.problem_of(variables.get("HF_ENDPOINT") or HUB)
-    lacks = await downloads.missing(surface.plan.rig.engine, surface.plan.spec)
+    try:
+        lacks = await downloads.missing(surface.plan.rig.engine, surface.plan.spec)
+    except (
+        OSError,
+        TimeoutError,
+    ) as error:  # A folder of another user's, a disk that is away: it says nothing.
+        lacks = f"the downloads cannot be looked at: {error or type(error).__name__}"
     detail = "" if wrong is None else wrong if lacks is None else f"{wrong} (needed, because {lacks})"
     return Looked(
         holds=wrong is None,

@@ -255,6 +255,22 @@ async def test_look_at_the_network_says_whether_the_downloads_are_whole(monkeypa
     assert (seen.holds, seen.whole, "no snapshot" in seen.detail) == (False, whole, not whole)
 
 
+async def test_downloads_that_cannot_be_read_say_nothing_of_the_network(monkeypatch):
+    async def there(_url):
+        return None
+
+    async def missing(_engine, _spec):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("rigd.adapters.reach.problem_of", there)
+    monkeypatch.setattr("rigd.supervise.downloads.missing", missing)
+    plan = make_plan(Path("rig.yaml"), Rig(name="r", engine=WISH))
+
+    seen = await looking.look("network", looking.Surface(plan=plan, runtime=None, hold=lambda: None))
+
+    assert (seen.holds, seen.whole) == (True, False)
+
+
 def poisoned(**changes):
     return ended(failure("compile_cache_poisoned", remedies=MOVE), **changes)
 
