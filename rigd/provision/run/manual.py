@@ -117,6 +117,7 @@ DIFFERENCES = (
         "async",
         "waited for within its time; with `poll: 0` only command and shell, unless what they create is there",
     ),
+    ("no_log", "a name with templates is shown as it is written, since it may hold what is not to be seen"),
     ("run_once", "runs on the first host of the play that is still there; the others count its result, too"),
     ("meta: end_host", "handlers that the host owes run before it ends"),
     ("| bool", "a word that it does not know is an error, not false"),
