@@ -110,6 +110,7 @@ COUNTERS = (
     "successes",
 )
 SETTLED = {State.READY, State.DEGRADED, State.FAILED, State.STOPPED, State.MAINTENANCE}
+TICKS = 3
 
 
 class World(RuleBasedStateMachine):
@@ -403,11 +404,19 @@ class World(RuleBasedStateMachine):
         known = {one.engine for one in status.troubles}
         # A daemon that has just started has not decided anything yet.
         assert known <= {engine} or self.just_started
+        after = self.in_a_moment(status)
         assert (
-            status.state is not State.READY
-            or not any(one.degrades for one in status.troubles)
-            or (status.job is not None or self.just_started)
+            after.state is not State.READY
+            or not any(one.degrades for one in after.troubles)
+            or (after.job is not None or self.just_started)
         )
+
+    def in_a_moment(self, status):
+        """Return what the next ticks make of it: a job that is overdue, or a canary, goes before the state."""
+        for _ in range(TICKS):
+            if status.state is State.READY and status.job is None:
+                status = decide(status, Observation(), self.policy, now_s=self.now_s).status
+        return status
 
     @invariant()
     def launches_stay_within_the_budget(self):
