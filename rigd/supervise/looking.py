@@ -1,6 +1,7 @@
 """Looks at what a start waits for, and moves caches aside: the effects behind `pending`. Makes no choice."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import time
@@ -162,9 +163,10 @@ async def move(cache: str, stamp: int, plan: Plan, *, show: Show = lambda _name,
     where = f"{place.folder}/{place.pattern}"
     try:
         if cache == DOWNLOAD:
-            culprits = await downloads.move_damaged(place, stamp, plan.rig.engine, show=show)
-            if culprits is not None:
-                return culprits
+            with contextlib.suppress(PermissionError):  # What rigd may not read it may still rename.
+                culprits = await downloads.move_damaged(place, stamp, plan.rig.engine, show=show)
+                if culprits is not None:
+                    return culprits
         moved = await run_blocking(
             lambda: move_aside(Path(place.folder), place.pattern, stamp, leave_empty=place.mount_root),
             deadline_s=MOVE_S,

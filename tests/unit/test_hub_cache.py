@@ -265,6 +265,17 @@ async def test_file_that_may_not_be_moved_is_told_with_the_command(hub, tmp_path
     assert f"`sudo rm {blob}`" in result.finding
 
 
+async def test_download_that_may_not_be_read_is_moved_whole(hub, tmp_path, monkeypatch):
+    def refused(*_args, **_more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(hub_cache, "check", refused)
+
+    result = await looking.move("hf_download", 7, plan(tmp_path))
+
+    assert (result.moved, hub.folder.exists()) == (True, False)
+
+
 async def test_check_is_shown_while_it_lasts(hub, tmp_path):
     seen = []
 
