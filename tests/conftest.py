@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
 import install
@@ -32,6 +33,11 @@ LAB = install.default_folder()
 LAB_REQUIRED = os.environ.get("RIGD_LAB_REQUIRED") == "1"
 ENGINE_LOCK_WAIT_S = 500
 POLL_S = 0.02
+
+if "RIGD_SCHEDULES" not in os.environ:
+    # A commit passes or fails each time alike; new examples are looked for on purpose: `RIGD_SCHEDULES=10000`.
+    settings.register_profile("alike", derandomize=True)
+    settings.load_profile("alike")
 
 _left_behind = pytest.StashKey[list[str]]()
 
