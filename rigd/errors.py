@@ -42,15 +42,6 @@ class UnreachableError(RigdError):
     exit_code = ExitCode.UNREACHABLE
 
 
-class TemporaryError(RigdError):
-    """The same call may succeed after `delay_s` seconds."""
-
-    def __init__(self, message: str, *, hint: str | None = None, delay_s: float = 1.0) -> None:
-        """As `RigdError`; `delay_s` is the least wait before another try, in seconds."""
-        super().__init__(message, hint=hint)
-        self.delay_s = delay_s
-
-
 def explain(error: BaseException) -> str:
     """Return the chain of causes on one line, outermost first, each said once."""
     parts: list[str] = []

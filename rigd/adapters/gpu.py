@@ -89,7 +89,6 @@ class GpuCard:
     throttle: tuple[str, ...] = ()
     """Why the clocks are held down, in NVML's own words (`sw_power_cap`, `hw_thermal`); idle is none."""
     processes: tuple[GpuProcess, ...] = ()
-    ecc_uncorrected: int | None = None
     recovery: str | None = None
     """What the driver says the card needs: `gpu_reset`, `node_reboot`, ...; None: nothing, or it does not say."""
     problem: GpuProblem | None = None
@@ -297,7 +296,6 @@ def _card(nvml: Any, index: int) -> GpuCard:
             *_processes(ask(nvml.nvmlDeviceGetComputeRunningProcesses, default=()), graphics=False),
             *_processes(ask(nvml.nvmlDeviceGetGraphicsRunningProcesses, default=()), graphics=True),
         ),
-        ecc_uncorrected=ask(lambda card: int(nvml.nvmlDeviceGetTotalEccErrors(card, 1, 0))),
         recovery=_recovery(ask(lambda card: nvml.nvmlDeviceGetFieldValues(card, [_RECOVERY_FIELD]))),
         problem=problem_of(faults[0]) if faults else None,
     )

@@ -52,11 +52,6 @@ def stopping(text: str = "stopping; the engine goes on serving") -> bool:
     return notify("STOPPING=1", _status(text))
 
 
-def extend_timeout(extra_s: float) -> bool:
-    """Ask for more time to start or stop, counted from now."""
-    return notify(f"EXTEND_TIMEOUT_USEC={int(extra_s * USEC)}")
-
-
 def watchdog_interval_s(environ: Mapping[str, str] | None = None) -> float | None:
     """Return how often to call `watchdog()`: a third of the deadline. None: nobody watches this process."""
     given = os.environ if environ is None else environ

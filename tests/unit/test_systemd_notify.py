@@ -31,7 +31,6 @@ def test_ready_carries_status_and_pid(heard):
         pytest.param(systemd.watchdog, ["WATCHDOG=1"], id="watchdog"),
         pytest.param(lambda: systemd.status("ready: 41 s"), ["STATUS=ready: 41 s"], id="status"),
         pytest.param(lambda: systemd.stopping("bye"), ["STOPPING=1", "STATUS=bye"], id="stopping"),
-        pytest.param(lambda: systemd.extend_timeout(1.5), ["EXTEND_TIMEOUT_USEC=1500000"], id="extend"),
     ],
 )
 def test_each_message(heard, call, lines):
