@@ -41,13 +41,16 @@ PLAYBOOK = """
 TASKS = 6
 AFTER_REBOOT = 4
 SOFT_REBOOT = """#!/bin/sh
-# To a run over ssh this is a reboot: its sessions die, what lay in /run is gone, the kernel names another boot.
+# To a run over ssh this is a reboot: nobody comes in any more, its sessions die, what lay in /run is gone; then the
+# kernel names another boot, and only then sshd listens again.
 echo reboot >> /srv/reboots
+systemctl stop ssh
+pkill -9 -f 'sshd: root'
+rm -rf /run/rigd*
 cat /proc/sys/kernel/random/uuid > /run/boot
 umount /proc/sys/kernel/random/boot_id
 mount --bind /run/boot /proc/sys/kernel/random/boot_id
-rm -rf /run/rigd*
-pkill -9 -f 'sshd: root'
+systemctl start ssh
 """
 END = {
     "config": "config", "lines": "a\nb\n", "driver": "driver", "last": "last", "reboots": "reboot\n",

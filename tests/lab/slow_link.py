@@ -46,7 +46,11 @@ class SlowLink:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
-                far = socket.create_connection(self._to)
+                try:
+                    far = socket.create_connection(self._to)
+                except OSError:
+                    near.close()  # Nobody listens there now.
+                    continue
                 self._sockets += [near, far]
                 for one in (near, far):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -24,10 +24,11 @@ Stories = dict[tuple[str, int], Story]
 def stories(need_parts: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Stories:
     """Break runs in every way at every boundary; each way has a box of its own, and all go on side by side."""
     need_parts("box")
+    folders = {way: tmp_path_factory.mktemp("desk") for way in WAYS}
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(len(WAYS)) as pool:
 
         def all_of(way: str) -> Stories:
-            desk = desk_in(stack, tmp_path_factory.mktemp("desk"))
+            desk = desk_in(stack, folders[way])
             breaks = WAYS[way].breaks
             return {(way, at): breaking.broken_at(desk, at, breaks) for at in WAYS[way].boundaries}
 
