@@ -49,7 +49,11 @@ def told(ran: Ran) -> str:
     return "\n".join(
         [
             ran.err[-2000:],
-            *(json.dumps(event)[:1500] for event in ran.events if event.get("outcome") == "failed"),
+            *(
+                json.dumps(event)[:1500]
+                for event in ran.events
+                if event.get("outcome") in ("failed", "unreachable")
+            ),
         ]
     )
 

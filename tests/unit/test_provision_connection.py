@@ -608,6 +608,39 @@ def test_a_reboot_is_over_when_another_boot_answers(monkeypatch):
     assert link.wait_until_back(old_boot_id="old", deadline_s=60) == {"boot_id": "new"}
 
 
+def test_a_host_that_refuses_us_for_a_while_around_its_reboot_is_waited_for(monkeypatch):
+    refused = HostUnreachableError("cannot log in to 'rig': it takes none of our keys")
+    down = HostUnreachableError("off", temporary=True)
+    said: Iterator[Any] = iter([refused, down, refused, refused, "new"])
+    link = connect(Target(name="rig"), blobs=lambda _digest: None)
+
+    class Answer:
+        def __init__(self, boot: Any) -> None:
+            if isinstance(boot, Exception):
+                raise boot
+            self.hello = {"boot_id": boot}
+
+    monkeypatch.setattr(link, "helper", lambda _user=None: Answer(next(said)))
+    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+
+    assert link.wait_until_back(old_boot_id="old", deadline_s=60) == {"boot_id": "new"}
+
+
+def test_a_host_that_goes_on_refusing_us_after_its_reboot_ends_the_wait(monkeypatch):
+    link = connect(Target(name="rig"), blobs=lambda _digest: None)
+
+    def refused(_user: str | None = None) -> Any:
+        raise HostUnreachableError("cannot log in to 'rig': it takes none of our keys")
+
+    monkeypatch.setattr(link, "helper", refused)
+    now_s = iter(range(0, 10_000, 10))
+    monkeypatch.setattr(ssh.time, "monotonic", lambda: next(now_s))
+    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+
+    with pytest.raises(HostUnreachableError, match="it takes none of our keys"):
+        link.wait_until_back(old_boot_id="old", deadline_s=600)
+
+
 def test_a_wait_for_a_reboot_has_an_end(monkeypatch):
     link = connect(Target(name="rig"), blobs=lambda _digest: None)
 

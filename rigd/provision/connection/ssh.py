@@ -21,6 +21,8 @@ KEEPALIVE_S = 15
 CHANNEL_DEADLINE_S = 30.0
 KNOCK_DEADLINE_S = 4.0
 REBOOT_POLL_S = 2.0
+REFUSED_S = 60.0
+"""How long a host may refuse us on its way down or up, where sshd ends in the middle of a login, in seconds."""
 _CHUNK_BYTES = 262144
 _LAST_WORDS_BYTES = 4096
 _TICK_S = 1.0
@@ -61,12 +63,15 @@ class SshLink:
         """Connect again and again until a helper answers from another boot than the old one."""
         until_s = time.monotonic() + deadline_s
         said = "it never answered"
+        refused_s: float | None = None
         while True:
             self.reset()
             try:
                 hello = self.helper().hello
             except HostUnreachableError as error:
-                if not error.temporary:
+                now_s = time.monotonic()
+                refused_s = None if error.temporary else now_s if refused_s is None else refused_s
+                if refused_s is not None and now_s - refused_s >= REFUSED_S:
                     raise
                 said = str(error)
             else:

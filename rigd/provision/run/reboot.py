@@ -16,7 +16,8 @@ from rigd.provision.run.results import Result
 from rigd.provision.target import modules
 
 UNIT = "rigd-reboot"
-DELAY_S = 2
+DELAY_S = 4
+"""The answer has this long to come through before the link ends, in seconds."""
 DEFAULT_TIMEOUT_S = 600.0
 
 ASK = f"""\
@@ -24,7 +25,8 @@ if command -v systemd-run >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
   for try in 1 2 3 4 5; do
     systemctl is-active --quiet {UNIT}.timer {UNIT}.service && exit 0
     systemctl reset-failed {UNIT}.timer {UNIT}.service 2>/dev/null
-    systemd-run --quiet --unit={UNIT} --on-active={DELAY_S} /bin/sh -c "$1" && exit 0
+    systemd-run --quiet --unit={UNIT} --on-active={DELAY_S} --timer-property=AccuracySec=1s \\
+      /bin/sh -c "$1" && exit 0
     sleep 1
   done
   exit 1
