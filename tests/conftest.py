@@ -11,7 +11,6 @@ import inspect
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
+import box
 import install
 from turns import FIRST, USUAL, take_turn
 
@@ -118,9 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture
 def free_port() -> int:
     """Return a TCP port of the loopback address that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return box.free_port()
 
 
 Condition = Callable[[], object | Awaitable[object]]

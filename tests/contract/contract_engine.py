@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+from box import free_port
 from turns import LAST, take_turn
 
 KEY = "contract-key"
@@ -120,7 +120,7 @@ class Engines:
 
     def start(self) -> Engine:
         """Start an engine and wait until it is healthy."""
-        port = free_port_number()
+        port = free_port()
         process, log = self.run(*ARGUMENTS, "--port", str(port))
         engine = Engine(kind=self.kind, process=process, port=port, log=log)
         deadline_s = time.monotonic() + READY_DEADLINE_S[self.kind]
@@ -132,12 +132,6 @@ class Engines:
                 raise RuntimeError(f"the {self.kind} engine did not start:\n{tail}")
             time.sleep(POLL_S if self.kind == "double" else 0.25)
         return engine
-
-
-def free_port_number() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _health(engine: Engine) -> str:

@@ -4,7 +4,8 @@ import os
 import re
 import socket
 
-from contract_engine import ARGUMENTS, free_port_number
+from box import free_port
+from contract_engine import ARGUMENTS
 
 PHASES = (
     r"\(APIServer pid=\d+\) INFO \d\d-\d\d \d\d:\d\d:\d\d \[.+:\d+\] ",
@@ -75,7 +76,7 @@ def test_value_of_the_wrong_kind_ends_with_usage_and_code_2(engines):
 
 def test_port_of_somebody_else_ends_before_anything_is_loaded(engines):
     with socket.socket() as stranger:
-        stranger.bind(("127.0.0.1", free_port_number()))
+        stranger.bind(("127.0.0.1", free_port()))
         stranger.listen()
         process, log = engines.run(*ARGUMENTS, "--port", str(stranger.getsockname()[1]))
         code = process.wait(90)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import httpx
 import psutil
 import pytest
-from contract_engine import KEY, Engine, Engines, free_port_number
+from box import free_port
+from contract_engine import KEY, Engine, Engines
 
 from rigd.adapters.proc import private_memory
 from rigd.adapters.vllm import AnswerKind, HealthKind, VllmClient
@@ -53,7 +54,7 @@ def starter(tmp_path):
     started: list[Engine] = []
 
     def start(*arguments: str) -> Engine:
-        port = free_port_number()
+        port = free_port()
         process, log = engines.run(*BASE, *arguments, "--port", str(port))
         engine = Engine(kind="double", process=process, port=port, log=log)
         started.append(engine)

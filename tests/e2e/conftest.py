@@ -1,12 +1,12 @@
 """Makes rigs for the tests of this folder, and removes them."""
 
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from box import free_port
 from driver import RigUnderTest, environment
 from rigs import double_settings, vllm_settings
 
@@ -21,9 +21,7 @@ def make_rig(request: pytest.FixtureRequest) -> Iterator[Maker]:
     def make(kind: tuple[str, str]) -> RigUnderTest:
         engine, runtime = kind
         folder = Path(tempfile.mkdtemp(prefix="rigd-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         double = engine == "double"
         settings = (
             double_settings(request, runtime, folder, port)

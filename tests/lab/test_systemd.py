@@ -1,12 +1,11 @@
 """The unit on a machine of its own: installed, started, watched, restarted, killed; the engine outlives it all."""
 
 import json
-import socket
 from pathlib import Path
 
 import httpx
 import pytest
-from box import BoxError
+from box import BoxError, free_port
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -51,9 +50,7 @@ engine:
 
 @pytest.fixture(scope="module")
 def engine_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(scope="module")

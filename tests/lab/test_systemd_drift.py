@@ -2,13 +2,12 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from box import BoxError
+from box import BoxError, free_port
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -66,9 +65,7 @@ while subprocess.run(["pgrep", "-x", "sleep"], stdout=subprocess.DEVNULL).return
 def box(nspawn_box, wheel):
     """Install rigd and its units in the box; the daemon serves the double as user rigd."""
     box = nspawn_box
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     box.put(f"/root/{wheel.name}", wheel)
     box.run(f"/opt/rigd/bin/pip install -q --no-deps --no-index /root/{wheel.name}", timeout_s=120)
     for name in NAMES:

@@ -1,12 +1,11 @@
 """Root's one-shot on a machine of its own: the daemon has no root, asks on a socket, and nobody else may."""
 
 import json
-import socket
 import time
 from pathlib import Path
 
 import pytest
-from box import BoxError
+from box import BoxError, free_port
 from nvml_stub.build import build
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -62,9 +61,7 @@ print(peer.makefile().readline().strip())
 
 @pytest.fixture(scope="module")
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(scope="module")

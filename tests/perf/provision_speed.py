@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,7 +25,7 @@ sys.path[:0] = [str(PROJECT), str(PROJECT / "tests/lab")]
 
 import install  # noqa: E402  (of tests/lab)
 import peers  # noqa: E402
-from box import booted  # noqa: E402
+from box import lab_box  # noqa: E402
 from desks import Desk, desk_of  # noqa: E402
 from slow_link import slow_link  # noqa: E402
 
@@ -133,11 +132,7 @@ def main() -> None:
 
 def prepared(stack: ExitStack) -> Desk:
     """Boot a box; write the operations down in both languages."""
-    lab = install.default_folder()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    box = stack.enter_context(booted(lab / "box", lab / "box_key", port))
+    box = stack.enter_context(lab_box())
     box.put("/etc/systemd/system/speed.service", UNIT)
     folder = Path(tempfile.mkdtemp(prefix="rigd-speed-"))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)

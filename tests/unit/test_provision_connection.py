@@ -585,6 +585,28 @@ def test_a_name_that_nobody_knows_is_a_sentence(ssh_target, monkeypatch):
         SshDoor(ssh_target(22))
 
 
+class Answer:
+    """A helper that names its boot; or none, because of this error."""
+
+    def __init__(self, boot: Any) -> None:
+        if isinstance(boot, Exception):
+            raise boot
+        self.hello = {"boot_id": boot}
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, link: Any, boots: Iterator[Any]) -> None:
+    """Have a link's helper answer from these boots, or fail with these errors, without a pause between."""
+    monkeypatch.setattr(link, "helper", lambda _user=None: Answer(next(boots)))
+    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+
+
+def time_flies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ten seconds pass at each look at the clock."""
+    now_s = iter(range(0, 10_000, 10))
+    monkeypatch.setattr(ssh.time, "monotonic", lambda: next(now_s))
+    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+
+
 def test_a_reboot_is_over_when_another_boot_answers(monkeypatch):
     boots = iter(
         [
@@ -596,14 +618,7 @@ def test_a_reboot_is_over_when_another_boot_answers(monkeypatch):
     )
     link = connect(Target(name="rig"), blobs=lambda _digest: None)
 
-    class Answer:
-        def __init__(self, boot: Any) -> None:
-            if isinstance(boot, Exception):
-                raise boot
-            self.hello = {"boot_id": boot}
-
-    monkeypatch.setattr(link, "helper", lambda _user=None: Answer(next(boots)))
-    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+    answering(monkeypatch, link, boots)
 
     assert link.wait_until_back(old_boot_id="old", deadline_s=60) == {"boot_id": "new"}
 
@@ -614,14 +629,7 @@ def test_a_host_that_refuses_us_for_a_while_around_its_reboot_is_waited_for(monk
     said: Iterator[Any] = iter([refused, down, refused, refused, "new"])
     link = connect(Target(name="rig"), blobs=lambda _digest: None)
 
-    class Answer:
-        def __init__(self, boot: Any) -> None:
-            if isinstance(boot, Exception):
-                raise boot
-            self.hello = {"boot_id": boot}
-
-    monkeypatch.setattr(link, "helper", lambda _user=None: Answer(next(said)))
-    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+    answering(monkeypatch, link, said)
 
     assert link.wait_until_back(old_boot_id="old", deadline_s=60) == {"boot_id": "new"}
 
@@ -633,9 +641,7 @@ def test_a_host_that_goes_on_refusing_us_after_its_reboot_ends_the_wait(monkeypa
         raise HostUnreachableError("cannot log in to 'rig': it takes none of our keys")
 
     monkeypatch.setattr(link, "helper", refused)
-    now_s = iter(range(0, 10_000, 10))
-    monkeypatch.setattr(ssh.time, "monotonic", lambda: next(now_s))
-    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+    time_flies(monkeypatch)
 
     with pytest.raises(HostUnreachableError, match="it takes none of our keys"):
         link.wait_until_back(old_boot_id="old", deadline_s=600)
@@ -648,9 +654,7 @@ def test_a_wait_for_a_reboot_has_an_end(monkeypatch):
         raise HostUnreachableError("cannot reach 'rig'", temporary=True)
 
     monkeypatch.setattr(link, "helper", off)
-    now_s = iter(range(0, 10_000, 10))
-    monkeypatch.setattr(ssh.time, "monotonic", lambda: next(now_s))
-    monkeypatch.setattr(ssh, "REBOOT_POLL_S", 0)
+    time_flies(monkeypatch)
 
     with pytest.raises(HostUnreachableError, match="did not come back within 60 s: cannot reach 'rig'"):
         link.wait_until_back(old_boot_id="old", deadline_s=60)
